@@ -1,0 +1,68 @@
+"""The identity of bytes: ``sha256:<64 hex>``."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NewType
+
+from artifacts.errors import InvalidInputError
+
+Digest = NewType("Digest", str)
+
+CHUNK = 1 << 20
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What identifies a blob: its digest, and its size in bytes."""
+
+    digest: Digest
+    size: int
+
+
+def parse_digest(text: str) -> Digest:
+    """The digest that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it is not ``sha256:`` and 64 lower-case hex digits.
+    """
+    if not _DIGEST.fullmatch(text):
+        raise InvalidInputError(f"{text!r} is no digest", next_step="write sha256: and 64 lower-case hex digits")
+    return Digest(text)
+
+
+def from_hex(text: str) -> Digest:
+    """The digest of 64 bare hex digits, the form of every key named ``sha256``.
+
+    Raises:
+        InvalidInputError: it is anything else.
+    """
+    if not _HEX.fullmatch(text):
+        raise InvalidInputError(f"{text!r} is no SHA-256", next_step="write 64 lower-case hex digits")
+    return Digest(f"sha256:{text}")
+
+
+def to_hex(digest: Digest) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def digest_bytes(content: bytes) -> Digest:
+    return Digest(f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """The rest of ``stream``, in pieces that bound the memory."""
+    while chunk := stream.read(CHUNK):
+        yield chunk
+
+
+def describe(stream: BinaryIO) -> Descriptor:
+    """Digest and size of the rest of ``stream``."""
+    state, size = hashlib.sha256(), 0
+    for chunk in chunks(stream):
+        state.update(chunk)
+        size += len(chunk)
+    return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)

@@ -1,0 +1,23 @@
+"""How long work reports its progress: to whatever is handed in, never to a terminal by itself."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+Advance = Callable[[int], None]
+
+
+class Progress(Protocol):
+    """Something that shows tasks. ``total`` and the advances are in the task's own unit (bytes, samples, files)."""
+
+    def task(self, label: str, total: int | None = None) -> AbstractContextManager[Advance]:
+        """Show ``label`` while the context is held; call the yielded function with each step's size."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's
+        yield lambda _step: None

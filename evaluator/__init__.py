@@ -1,0 +1,1 @@
+"""What ran, where, and how it was measured: images, runner, harness, records, statistics."""

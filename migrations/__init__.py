@@ -1,0 +1,1 @@
+"""The only way a schema is ever made."""

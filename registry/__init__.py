@@ -1,0 +1,1 @@
+"""What exists, what is allowed, what was chosen: manifests, catalogue, constraints, resolver, lockfile."""

@@ -1,0 +1,1 @@
+"""The command line: parse words, call the rooms below, print what they return."""

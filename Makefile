@@ -1,0 +1,61 @@
+# `make demo` is the main job, `make test` is every test; both set up what they need in .venv.
+# PYTHON names the interpreter that the environment is made with (3.11 or newer).
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+
+.PHONY: help demo test check bench format schemas lock engine engine-stop clean
+
+help: ## these lines
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for PyTorch and TensorFlow too
+	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)
+
+test: $(DEV) ## every test, with an engine of its own on a private socket (Debian as root: installs it)
+	@sh tests/support/system.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/mypy tests examples benchmarks
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m registry.manifests.schemas --check docs/schemas
+	@$(BIN)/python -m migrations.check
+
+bench: $(DEV) ## measured claims, side by side in one run
+	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script; done
+
+format: $(DEV) ## write the code in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+schemas: $(DEV) ## write docs/schemas anew from the types
+	@$(BIN)/python -m registry.manifests.schemas docs/schemas
+
+lock: ## write requirements/*.txt anew (needs uv on the path)
+	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt
+	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in --group dev -c requirements/runtime.txt -o requirements/dev.txt
+
+engine: ## a private Docker engine in .engine (Debian as root: installs it); `make demo` finds it
+	@sh tests/support/system.sh
+	@sh tests/support/engine.sh start
+
+engine-stop: ## end that engine
+	@sh tests/support/engine.sh stop
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+
+$(RUNTIME): requirements/runtime.txt pyproject.toml
+	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
+	@touch $@
+
+$(DEV): requirements/dev.txt pyproject.toml
+	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
+	@touch $(RUNTIME) $@

@@ -1,0 +1,38 @@
+"""What the global options of one command say, and the registry that they name, opened when first needed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli.output import Bars
+
+if TYPE_CHECKING:
+    from api.wiring import Registry
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One call of ``benchlock``: where the registry is, and how to answer."""
+
+    registry: str
+    as_json: bool
+
+    @cached_property
+    def opened(self) -> "Registry":
+        """The registry, opened; its schema brought up to date, abandoned runs recorded."""
+        from api.wiring import open_registry  # noqa: PLC0415 - SQL costs more than the start of a command may
+
+        return open_registry(self.registry)
+
+    @property
+    def progress(self) -> Bars:
+        return Bars()
+
+
+def of(context: typer.Context) -> Invocation:
+    """The invocation that the global options made."""
+    invocation = context.obj
+    assert isinstance(invocation, Invocation)
+    return invocation

@@ -1,0 +1,91 @@
+"""What a person or a script sees: tables and JSON on standard output, progress and messages on standard error."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from artifacts.errors import BenchlockError
+from artifacts.progress import Advance
+
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def say(message: str) -> None:
+    """A message for a person, on standard error, so that standard output stays what was asked for."""
+    sys.stderr.write(message + "\n")
+
+
+def show_error(error: BenchlockError, *, as_json: bool) -> None:
+    """What, where and the next step; as JSON on standard output when that was asked for."""
+    if not as_json:
+        say(f"error: {error}")
+        return
+    document: dict[str, Any] = {
+        "code": error.code,
+        "message": error.what,
+        "where": error.where,
+        "next": error.next_step,
+    }
+    conflict = getattr(error, "conflict", None)
+    if conflict is not None:
+        document["conflict"] = conflict
+    print_json({"error": document})
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table, as wide as its content, so that it can be read, copied and cut."""
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    for row in [columns, ["-" * width for width in widths], *rows]:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Names and values, one a line."""
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        sys.stdout.write(f"{name.ljust(width)}  {value}\n")
+
+
+def byte_count(size: float) -> str:
+    """A size in binary units: 1536 is ``1.5 KiB``."""
+    for unit in _BYTES[:-1]:
+        if size < _STEP:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _STEP
+    return f"{size:.1f} {_BYTES[-1]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that keeps three digits: ``231 µs``, ``1.69 ms``, ``2.5 s``."""
+    if seconds is None:
+        return "-"
+    for unit, factor in (("µs", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1000:  # noqa: PLR2004 - the next unit begins there
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+class Bars:
+    """Progress bars on standard error; nothing where that is no terminal."""
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
+        """Show a bar that disappears when its task is done."""
+        if not sys.stderr.isatty():
+            yield lambda _step: None
+            return
+        from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+        from rich.progress import Progress  # noqa: PLC0415
+
+        with Progress(console=Console(stderr=True), transient=True) as bars:
+            shown = bars.add_task(label, total=total)
+            yield lambda step: bars.advance(shown, step)

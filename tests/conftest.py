@@ -1,0 +1,62 @@
+"""Fixtures that several rooms share: a private engine, a base root file system, a registry with real images."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE = ROOT / "tests" / "support" / "engine.sh"
+CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
+_skipped: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the real cases are, and whether a skip is a failure."""
+    parser.addoption("--cases", default=os.environ.get("BENCHLOCK_CASES"), help="folder of real models and data")
+    parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember what was skipped, for want of more than the cases."""
+    if report.skipped and CASES_REASON not in str(report.longrepr):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """With ``--fail-on-skip``, a skipped test is a failed suite."""
+    if session.config.getoption("--fail-on-skip") and _skipped and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say why the suite failed when skips are the reason."""
+    if config.getoption("--fail-on-skip") and _skipped:
+        terminalreporter.write_line(f"skipped, which counts as failed here: {', '.join(_skipped)}", red=True)
+
+
+@pytest.fixture(scope="session")
+def cases(request: pytest.FixtureRequest) -> Path:
+    """The folder of real models and labelled data, or a skip that says how to give it."""
+    folder = request.config.getoption("--cases")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip(CASES_REASON)
+    return Path(folder).resolve()
+
+
+@pytest.fixture(scope="session")
+def engine_url() -> Iterator[str]:
+    """A Docker engine of the suite's own, on a private socket, ended with the suite."""
+    if shutil.which("dockerd") is None or os.geteuid() != 0:
+        pytest.skip("needs root and dockerd (Debian: apt-get install docker.io)")
+    folder = Path(tempfile.mkdtemp(prefix="benchlock-engine-"))
+    try:
+        subprocess.run(["sh", ENGINE, "start", folder], check=True, stdout=subprocess.DEVNULL)
+        yield f"unix://{folder}/docker.sock"
+    finally:
+        subprocess.run(["sh", ENGINE, "stop", folder], check=True)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,35 @@
+#!/bin/sh
+# engine.sh start|stop [FOLDER]: a Docker engine of the project's own, on FOLDER/docker.sock (.engine), apart from any other.
+set -eu
+folder=$(realpath -m "${2:-.engine}")
+running() { [ -f "$folder/docker.pid" ] && kill -0 "$(cat "$folder/docker.pid")" 2>/dev/null; }
+
+case ${1:-} in
+start)
+    if running; then echo "the engine answers on unix://$folder/docker.sock"; exit 0; fi
+    mkdir -p "$folder"
+    rm -f "$folder/docker.pid"
+    nohup dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/docker.pid" \
+        -H "unix://$folder/docker.sock" --bridge=none --iptables=false >"$folder/dockerd.log" 2>&1 &
+    for _ in $(seq 100); do
+        if DOCKER_HOST="unix://$folder/docker.sock" docker info >/dev/null 2>&1; then
+            echo "the engine answers on unix://$folder/docker.sock"
+            exit 0
+        fi
+        sleep 0.2
+    done
+    echo "the engine did not start; its log is $folder/dockerd.log" >&2
+    tail -n 5 "$folder/dockerd.log" >&2
+    exit 5
+    ;;
+stop)
+    if running; then kill "$(cat "$folder/docker.pid")"; fi
+    for _ in $(seq 100); do running || exit 0; sleep 0.2; done
+    echo "the engine of $folder did not end" >&2
+    exit 5
+    ;;
+*)
+    echo "usage: engine.sh start|stop [FOLDER]" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,15 @@
+#!/bin/sh
+# What the tests need of the system: a Docker engine to start, and mmdebstrap for the base image.
+set -eu
+missing=""
+command -v dockerd >/dev/null || missing="$missing docker.io"
+command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing$missing" >&2
+    apt-get update -qq
+    # shellcheck disable=SC2086 # one word a package
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null
+else
+    echo "missing:$missing. Install them (Debian: apt-get install$missing); tests that need them are skipped without" >&2
+fi

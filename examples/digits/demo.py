@@ -1,0 +1,125 @@
+"""The main job in one go: publish the digits models, lock, run, compare, rerun. Every step is a `benchlock` command."""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+REGISTRY = ROOT / ".demo" / "registry"
+LOCKS = ROOT / ".demo" / "locks"
+BENCHLOCK = Path(sys.executable).parent / "benchlock"
+
+FRAMEWORKS = {"onnxruntime": "onnxruntime==1.31.1", "litert": "litert==2.3.0"}
+MORE_FRAMEWORKS = {"pytorch": "pytorch==2.13.0", "tensorflow": "tensorflow==2.21.0"}
+MODELS = {
+    "onnxruntime": ["digits-onnx"],
+    "litert": ["digits-litert"],
+    "pytorch": ["digits-torchscript", "digits-torch-export"],
+    "tensorflow": ["digits-savedmodel", "digits-keras"],
+}
+COLUMNS = ("model", "framework", "isolation", "top-1", "p50", "p99", "samples/s")
+
+
+def benchlock(*words: str | Path, refused: bool = False) -> Any:  # noqa: ANN401 - a JSON document
+    """Run one command, shown as a user would type it; its JSON answer. ``refused`` accepts exit code 1."""
+    print(f"$ benchlock {shlex.join(shown(word) for word in words)}", flush=True)
+    command = [BENCHLOCK, "--registry", REGISTRY, "--json", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in ((0, 1) if refused else (0,)):
+        print(done.stdout)
+        sys.exit(done.returncode)
+    return json.loads(done.stdout)
+
+
+def shown(word: str | Path) -> str:
+    return str(word.relative_to(ROOT)) if isinstance(word, Path) else word
+
+
+def use_private_engine() -> None:
+    """`make engine` starts one in .engine; an engine that DOCKER_HOST names goes first."""
+    socket = ROOT / ".engine" / "docker.sock"
+    if "DOCKER_HOST" not in os.environ and socket.exists():
+        os.environ["DOCKER_HOST"] = f"unix://{socket}"
+
+
+def has_image(framework: str, version: str, *, layers: bool) -> bool:
+    """Whether an image of exactly that framework version is published, with layers if containers can run."""
+    images = benchlock("list", "image")["artifacts"]
+    for image in images:
+        if image["name"] != f"{framework}-cpu":
+            continue
+        manifest = benchlock("show", f"image/{image['name']}@{image['version']}")["manifest"]
+        fits = manifest["provides"] == {"framework": framework, "version": version}
+        if fits and (not layers or all("layers" in platform for platform in manifest["platforms"])):
+            return True
+    return False
+
+
+def evaluate(models: Sequence[str]) -> list[dict[str, Any]]:
+    """Lock and run the request of each model; the runs as the command printed them."""
+    runs = []
+    for model in models:
+        lock = LOCKS / f"{model}.lock"
+        benchlock("lock", HERE / "requests" / f"{model}.yaml", "-o", lock)
+        runs.append(benchlock("run", lock) | {"model": model, "lock_path": lock})
+    return runs
+
+
+def row(run: dict[str, Any]) -> tuple[str, ...]:
+    value = {metric["name"]: metric["value"] for metric in run["metrics"]}
+    return (
+        run["model"],
+        f"{run['framework']['name']} {run['framework']['version']}",
+        run["isolation"],
+        f"{value['top1']:.2%}",
+        f"{value['latency_p50'] * 1e6:.0f} µs",
+        f"{value['latency_p99'] * 1e6:.0f} µs",
+        f"{value['throughput']:.0f}",
+    )
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    for line in (COLUMNS, ["-" * width for width in widths], *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def main() -> None:
+    """Everything, and how long it took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="PyTorch and TensorFlow too")
+    frameworks = FRAMEWORKS | (MORE_FRAMEWORKS if parser.parse_args().all else {})
+    started = time.monotonic()
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    use_private_engine()
+
+    engine = benchlock("doctor", refused=True)["engine"]
+    if engine is None:
+        print("No Docker engine answers, so the runs are processes. `make engine` starts a private one (Debian, root).")
+    for framework, wanted in frameworks.items():
+        if not has_image(framework, wanted.partition("==")[2], layers=engine is not None):
+            benchlock("image", "build", wanted, *([] if engine else ["--no-layers"]))
+    models = [model for framework in frameworks for model in MODELS[framework]]
+    benchlock("publish", HERE / "dataset.yaml", *(HERE / "models" / f"{model}.yaml" for model in models))
+
+    runs = evaluate(models)
+    print()
+    print_table([row(run) for run in runs])
+    print()
+    verdict = benchlock("rerun", runs[0]["lock_path"], refused=True)
+    print(f"\n{runs[0]['model']}: {verdict['verdict']}, predictions {verdict['predictions']}")
+    for reason in verdict["reasons"]:
+        print(f"  {reason}")
+    print(f"{time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

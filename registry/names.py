@@ -1,0 +1,99 @@
+"""Names of artifacts, and the text forms that refer to them: ``model/resnet8``, ``model/acme/resnet8@1.2.0``."""
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Literal, NewType, get_args
+
+from artifacts.errors import InvalidInputError
+from registry.versions import Version, key, parse_version
+
+Kind = Literal["model", "framework", "dataset", "image"]
+Name = NewType("Name", str)
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LONGEST = 128
+"""Characters of the longest name that is read."""
+
+WORD = "[a-z0-9]+([._-][a-z0-9]+)*"
+NAME = f"^({WORD}/)?{WORD}$"
+_NAME = re.compile(NAME)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """One published artifact. Versions that differ only in build metadata are one reference."""
+
+    kind: Kind
+    name: Name
+    version: Version
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}@{self.version}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and self._identity() == other._identity()
+
+    def __lt__(self, other: "Reference") -> bool:
+        """By kind, then name, then version."""
+        return self._identity() < other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[str, str, str]:
+        return (self.kind, self.name, key(self.version))
+
+
+def parse_name(text: str) -> Name:
+    """The name that ``text`` spells, with or without a namespace.
+
+    Raises:
+        InvalidInputError: it is no name.
+    """
+    if len(text) > LONGEST or not _NAME.fullmatch(text):
+        raise InvalidInputError(
+            f"{text[:LONGEST]!r} is no name",
+            next_step="write lower-case letters and digits, joined by single . _ or -, optionally after NAMESPACE/",
+        )
+    return Name(text)
+
+
+def parse_kind(text: str) -> Kind:
+    """The kind that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it is none of the four.
+    """
+    for kind in KINDS:
+        if kind == text:
+            return kind
+    raise InvalidInputError(f"{text!r} is no kind", next_step=f"write one of {', '.join(KINDS)}")
+
+
+def parse_target(text: str) -> tuple[Kind, Name, str | None]:
+    """Kind, name and constraint text of ``KIND/NAME[@CONSTRAINT]``; the constraint itself is not read here.
+
+    Raises:
+        InvalidInputError: it has another form.
+    """
+    path, at, constraint = text.partition("@")
+    kind, slash, name = path.partition("/")
+    if not slash or (at and not constraint.strip()):
+        raise InvalidInputError(
+            f"{text!r} names no artifact", next_step="write KIND/NAME or KIND/NAME@VERSION, such as model/resnet8@1.0.0"
+        )
+    return parse_kind(kind), parse_name(name), constraint.strip() if at else None
+
+
+def parse_reference(text: str) -> Reference:
+    """The artifact that ``KIND/NAME@VERSION`` names.
+
+    Raises:
+        InvalidInputError: it has another form, or no single version.
+    """
+    kind, name, version = parse_target(text)
+    if version is None:
+        raise InvalidInputError(f"{text!r} names no version", next_step=f"write {text}@VERSION")
+    return Reference(kind, name, parse_version(version))

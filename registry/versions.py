@@ -1,0 +1,93 @@
+"""Semantic versions: parsing, their order as sortable text, and how upstream versions map to them.
+
+The only module that imports ``semver``. Beware: two ``Version`` objects that differ in build metadata alone compare as
+equal but hash differently, so sets and dictionaries are keyed by ``key(version)``.
+"""
+
+import re
+
+from packaging.version import InvalidVersion
+from packaging.version import Version as UpstreamVersion
+from semver import Version
+
+from artifacts.errors import InvalidInputError
+
+__all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "successor"]
+
+LONGEST = 128
+"""Characters of the longest version that is read."""
+
+_ASCII = re.compile(r"[0-9A-Za-z.+-]+")
+_PRE_RELEASE = {"a": "alpha", "b": "beta", "rc": "rc"}
+_RELEASE_LENGTH = 3
+
+
+def parse_version(text: str) -> Version:
+    """The SemVer 2.0.0 version that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it spells none; partial versions and a leading ``v`` are none.
+    """
+    if len(text) <= LONGEST and _ASCII.fullmatch(text):
+        try:
+            return Version.parse(text)
+        except ValueError:
+            pass
+    raise InvalidInputError(
+        f"{text[:LONGEST]!r} is no version",
+        next_step="write MAJOR.MINOR.PATCH as in SemVer 2.0.0, such as 1.2.0 or 1.2.0-rc.1",
+    )
+
+
+def key(version: Version) -> str:
+    """Text whose bytewise order is SemVer's order; equal for versions that differ only in build metadata.
+
+    A number is preceded by its length, so longer ones sort later; a release sorts after its pre-releases.
+    """
+    release = ".".join(_number(part) for part in (version.major, version.minor, version.patch))
+    if version.prerelease is None:
+        return f"{release}~"
+    identifiers = (
+        f"0{_number(int(part))}" if part.isdecimal() else f"1{part}" for part in version.prerelease.split(".")
+    )
+    return f"{release}-{'!'.join(identifiers)}"
+
+
+def successor(version: Version) -> Version:
+    """The least version above ``version``: 1.2.4-0 of 1.2.3, and 1.2.3-a.0 of 1.2.3-a."""
+    if version.prerelease is None:
+        return Version(version.major, version.minor, version.patch + 1, prerelease="0")
+    return Version(version.major, version.minor, version.patch, prerelease=f"{version.prerelease}.0")
+
+
+def from_pep440(text: str) -> Version:
+    """The SemVer version of a Python package's version: ``2.21.0rc1`` is ``2.21.0-rc.1``.
+
+    A local label (``+cpu``) is dropped and a short release is filled with zeros.
+
+    Raises:
+        InvalidInputError: it is no PEP 440 version, or SemVer has no place for it: an epoch, more than three numbers, a
+            post- or development release.
+    """
+    try:
+        upstream = UpstreamVersion(text)
+    except InvalidVersion as error:
+        raise InvalidInputError(f"{text!r} is no PEP 440 version") from error
+    for refused, reason in (
+        (upstream.is_postrelease, "a post-release"),
+        (upstream.is_devrelease, "a development release"),
+        (upstream.epoch != 0, "an epoch"),
+        (len(upstream.release) > _RELEASE_LENGTH, "more than three numbers"),
+    ):
+        if refused:
+            raise InvalidInputError(
+                f"{text!r} has {reason}, for which SemVer has no place",
+                next_step="choose a final release, or an alpha, beta or release candidate",
+            )
+    prerelease = None if upstream.pre is None else f"{_PRE_RELEASE[upstream.pre[0]]}.{upstream.pre[1]}"
+    return Version(upstream.major, upstream.minor, upstream.micro, prerelease=prerelease)
+
+
+def _number(value: int) -> str:
+    digits = str(value)
+    return f"{len(digits):03d}{digits}"

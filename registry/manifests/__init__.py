@@ -1,0 +1,20 @@
+"""What an artifact says of itself: the four kinds of manifest, how they are read, checked and identified."""
+
+from registry.manifests.model import File, Input, Model, Output
+from registry.manifests.others import Dataset, Framework, Image, Manifest, Platform, Split, files_of
+from registry.manifests.steps import Step
+
+__all__ = [
+    "Dataset",
+    "File",
+    "Framework",
+    "Image",
+    "Input",
+    "Manifest",
+    "Model",
+    "Output",
+    "Platform",
+    "Split",
+    "Step",
+    "files_of",
+]

@@ -1,0 +1,222 @@
+"""The model manifest: all that changes a result, in full."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from registry.manifests.parts import (
+    ConstraintText,
+    Count,
+    DType,
+    Fraction,
+    HexText,
+    Layout,
+    NameText,
+    NotNegative,
+    Part,
+    PathText,
+    Text,
+    VersionText,
+    Whole,
+)
+from registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep
+from registry.names import Kind
+
+Task = Literal[
+    "image-classification",
+    "object-detection",
+    "semantic-segmentation",
+    "audio-classification",
+    "text-classification",
+    "regression",
+    "tensor",
+]
+Format = Literal[
+    "onnx",
+    "torchscript", "torch-export", "safetensors", "state-dict",
+    "savedmodel", "keras", "hdf5", "frozen-graph",
+    "tflite",
+]  # fmt: skip
+Role = Literal["graph", "weights", "labels", "vocabulary", "code", "golden", "card", "wheels", "layer", "config"]
+Shape = Annotated[
+    tuple[int | str | None, ...],
+    Meta(description="a number, null (the batch axis) or a name (another free axis) for each axis"),
+]
+BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of a shape without null, or none")]
+
+
+class File(Part, frozen=True, kw_only=True):
+    """A file or tree: with ``source`` as an author writes it, with ``sha256`` and ``size`` once published."""
+
+    path: Annotated[PathText, Meta(description="relative, inside the artifact; a tree ends in /")]
+    role: Role | UnsetType = UNSET
+    source: (
+        Annotated[Text, Meta(description="a path or file: from the manifest's folder, or https:, hf:, dvc:")]
+        | UnsetType
+    ) = UNSET
+    sha256: HexText | UnsetType = UNSET
+    size: Annotated[Whole, Meta(description="bytes")] | UnsetType = UNSET
+
+
+class FrameworkRequirement(Part, frozen=True, kw_only=True):
+    name: NameText
+    version: ConstraintText
+
+
+class Tolerance(Part, frozen=True, kw_only=True):
+    """What two values may differ by: ``|a - b| <= absolute + relative * |b|``."""
+
+    absolute: NotNegative
+    relative: NotNegative
+
+
+class Input(Part, frozen=True, kw_only=True, tag_field="type"):
+    """What every input has: the tensor that the model is given."""
+
+    type: ClassVar[str]
+
+    name: Text
+    dtype: DType
+    shape: Shape
+    batch_axis: BatchAxis | UnsetType = UNSET
+    layout: Layout | UnsetType = UNSET
+    tolerance: Tolerance | UnsetType = UNSET
+
+
+class ImageInput(Input, frozen=True, kw_only=True, tag="image"):
+    type: ClassVar[str] = "image"
+
+    field: Text | UnsetType = UNSET
+    steps: tuple[ImageStep, ...]
+
+
+class AudioInput(Input, frozen=True, kw_only=True, tag="audio"):
+    type: ClassVar[str] = "audio"
+
+    field: Text | UnsetType = UNSET
+    steps: tuple[AudioStep, ...]
+
+
+class TextInput(Input, frozen=True, kw_only=True, tag="text"):
+    type: ClassVar[str] = "text"
+
+    field: Text | UnsetType = UNSET
+    steps: tuple[TextStep, ...]
+
+
+class TensorInput(Input, frozen=True, kw_only=True, tag="tensor"):
+    type: ClassVar[str] = "tensor"
+
+    field: Text | UnsetType = UNSET
+    steps: tuple[TensorStep, ...] | UnsetType = UNSET
+
+
+class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
+    """The same at every call."""
+
+    type: ClassVar[str] = "constant"
+
+    value: Annotated[Any, Meta(description="a number, true, false, or nested lists of them")]
+
+
+class StateInput(Input, frozen=True, kw_only=True, tag="state"):
+    """Fed back from an output of type ``state``."""
+
+    type: ClassVar[str] = "state"
+
+    from_: Annotated[Text, Meta(description="the name of the output")] = field(name="from")
+    initial: Literal["zeros"]
+    reset: Literal["sample", "never"]
+
+
+AnyInput = ImageInput | AudioInput | TextInput | TensorInput | ConstantInput | StateInput
+
+
+class Output(Part, frozen=True, kw_only=True):
+    """``dtype`` and ``shape`` are what the model returns; ``tolerance`` is of the value after the steps."""
+
+    name: Text
+    type: Literal["class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state"]
+    dtype: DType
+    shape: Shape | UnsetType = UNSET
+    batch_axis: BatchAxis | UnsetType = UNSET
+    labels: PathText | UnsetType = UNSET
+    label_offset: Annotated[int, Meta(description="class index minus dataset label")] | UnsetType = UNSET
+    threshold: Annotated[float, Meta(description="class 1 where a score of width 1 is at least this")] | UnsetType = (
+        UNSET
+    )
+    reduce: (
+        Annotated[Literal["max", "mean", "last", "none"], Meta(description="of several calls a sample")] | UnsetType
+    ) = UNSET
+    tolerance: Tolerance | UnsetType = UNSET
+    steps: tuple[OutputStep, ...] | UnsetType = UNSET
+
+
+class Suppression(Part, frozen=True, kw_only=True):
+    """Non-maximum suppression: a box goes when its overlap with a better one is above ``iou``."""
+
+    iou: Fraction
+    per_class: bool
+
+
+class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detections"):
+    """Which outputs make boxes, and how."""
+
+    boxes: Text
+    scores: Text
+    classes: str | None
+    count: str | None
+    box_format: Literal[
+        "xyxy-relative", "yxyx-relative", "xywh-relative", "cxcywh-relative",
+        "xyxy-absolute", "yxyx-absolute", "xywh-absolute", "cxcywh-absolute",
+    ]  # fmt: skip
+    background: Whole | None
+    label_offset: int
+    score_threshold: float
+    nms: Suppression | None
+    max_detections: Count | None
+
+
+class Code(Part, frozen=True, kw_only=True):
+    """``function(weights) -> torch.nn.Module``."""
+
+    file: PathText
+    function: Text
+
+
+class ClaimDataset(Part, frozen=True, kw_only=True):
+    name: NameText
+    version: ConstraintText
+    split: Text
+
+
+class Claim(Part, frozen=True, kw_only=True):
+    """A metric's value that the author states."""
+
+    metric: Text
+    value: float
+    tolerance: NotNegative
+    dataset: ClaimDataset
+
+
+class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
+    kind: ClassVar[Kind] = "model"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    family: Annotated[NameText, Meta(description="the same network in other frameworks")] | UnsetType = UNSET
+    task: Task
+    framework: FrameworkRequirement
+    format: Format
+    signature: Annotated[Text, Meta(description="of a SavedModel")] | UnsetType = UNSET
+    code: Code | UnsetType = UNSET
+    unsafe: Annotated[bool, Meta(description="the files execute code when they are read")] | UnsetType = UNSET
+    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1)]
+    outputs: Annotated[tuple[Output, ...], Meta(min_length=1)]
+    predictions: Detections | UnsetType = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1)]
+    claims: tuple[Claim, ...] | UnsetType = UNSET

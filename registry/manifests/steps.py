@@ -1,0 +1,299 @@
+"""The step vocabulary: what is done to one sample before a model sees it, and to its outputs afterwards.
+
+A step is a mapping with one key, its name; the arguments say everything that changes a result, so none has a default.
+Steps see one sample, without the batch axis: the layout ``NCHW`` means C, H, W here. Rounding is half to even.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from registry.manifests.parts import (
+    Count,
+    DType,
+    FloatType,
+    Fraction,
+    IntegerType,
+    Layout,
+    NotNegative,
+    Part,
+    PathText,
+    Positive,
+    Text,
+)
+
+Pixels = Annotated[int, Meta(ge=1, description="pixels")]
+Margin = Annotated[int, Meta(ge=0, description="pixels added on this side")]
+Size = Annotated[tuple[Pixels, Pixels], Meta(description="[height, width] in pixels")]
+Axis = Annotated[int, Meta(description="an axis of one sample; negative counts from the last")]
+Dimension = Annotated[int, Meta(ge=-1, description="elements; -1 once, for what is left")]
+Hertz = Annotated[int, Meta(ge=1, description="samples a second")]
+Frequency = Annotated[float, Meta(ge=0, description="hertz")]
+Samples = Annotated[int, Meta(ge=1, description="samples of the signal")]
+Tokens = Annotated[int, Meta(ge=1, description="tokens")]
+Side = Literal["start", "end"]
+
+
+class DecodeImage(Part, frozen=True, kw_only=True):
+    """A file as Pillow's ``convert`` decodes it, alpha dropped; an array is only converted. Gives uint8 H, W, C."""
+
+    color: Literal["RGB", "BGR", "L"]
+    exif: Annotated[
+        Literal["ignore", "apply"], Meta(description="whether the orientation that a file states is applied")
+    ]
+
+
+class Resize(Part, frozen=True, kw_only=True):
+    """To ``size``, or the shorter side to ``shorter``. On 8 bits before ``cast``, on float32 after it."""
+
+    size: Size | UnsetType = UNSET
+    shorter: (
+        Annotated[Pixels, Meta(description="pixels; the other side is round(side * shorter / shorter side)")]
+        | UnsetType
+    ) = UNSET
+    method: Literal["nearest", "bilinear", "bicubic", "lanczos", "area"]
+    antialias: bool
+    coordinates: (
+        Annotated[
+            Literal["half_pixel", "align_corners", "asymmetric"],
+            Meta(description="demanded by, and only with, antialias: false"),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class CenterCrop(Part, frozen=True, kw_only=True):
+    """The centre, of ``size`` or of a ``fraction`` of each side; offsets are rounded down."""
+
+    size: Size | UnsetType = UNSET
+    fraction: Annotated[Fraction, Meta(description="of each side")] | UnsetType = UNSET
+
+
+class Cast(Part, frozen=True, kw_only=True):
+    """Converts each element."""
+
+    dtype: DType
+
+
+class Scale(Part, frozen=True, kw_only=True):
+    """Multiplies. Integers become float32."""
+
+    factor: float
+
+
+class Normalize(Part, frozen=True, kw_only=True):
+    """``(x - mean) / std``, one value a channel. Integers become float32."""
+
+    mean: Annotated[tuple[float, ...], Meta(min_length=1)]
+    std: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+
+
+class Transpose(Part, frozen=True, kw_only=True):
+    """Orders the axes as ``layout`` says."""
+
+    layout: Layout
+
+
+class Reshape(Part, frozen=True, kw_only=True):
+    """Gives the elements another shape, in row-major order; the layout is lost."""
+
+    shape: tuple[Dimension, ...]
+
+
+class Pad(Part, frozen=True, kw_only=True):
+    """Images: margins. Others: the first axis is padded or cut to ``length`` at ``side``."""
+
+    top: Margin | UnsetType = UNSET
+    bottom: Margin | UnsetType = UNSET
+    left: Margin | UnsetType = UNSET
+    right: Margin | UnsetType = UNSET
+    length: Annotated[int, Meta(ge=1, description="elements of the first axis")] | UnsetType = UNSET
+    side: Side | UnsetType = UNSET
+    value: float
+
+
+class Quantize(Part, frozen=True, kw_only=True):
+    """``clip(round(x / scale) + zero_point)`` to the range of ``dtype``."""
+
+    scale: Positive
+    zero_point: int
+    dtype: IntegerType
+
+
+class Dequantize(Part, frozen=True, kw_only=True):
+    """``(x - zero_point) * scale``, as ``dtype``."""
+
+    scale: Positive
+    zero_point: int
+    dtype: FloatType
+
+
+class Python(Part, frozen=True, kw_only=True):
+    """``function(value: ndarray) -> ndarray`` on one sample; ``file`` travels with the model."""
+
+    file: PathText
+    function: Text
+
+
+class DecodeAudio(Part, frozen=True, kw_only=True):
+    """float32 in [-1, 1): int16 / 32768."""
+
+    channels: Literal["mono", "keep"]
+
+
+class Resample(Part, frozen=True, kw_only=True):
+    """To another sampling rate."""
+
+    rate: Hertz
+    method: Literal["polyphase"]
+
+
+class Frame(Part, frozen=True, kw_only=True):
+    """Cuts the signal; with ``calls: each`` every frame of a sample is one call, in order."""
+
+    length: Samples
+    step: Samples
+    pad_start: Annotated[int, Meta(ge=0, description="samples of the signal")]
+    pad_end: bool
+    calls: Literal["one", "each"]
+
+
+class Spectrogram(Part, frozen=True, kw_only=True):
+    """Of overlapping frames, no centring."""
+
+    frame_length: Samples
+    frame_step: Samples
+    fft_length: Samples
+    window: Literal["hann_periodic", "hann", "hamming", "none"]
+    power: Literal[1, 2]
+
+
+class Mfcc(Part, frozen=True, kw_only=True):
+    """Mel-frequency cepstral coefficients of a spectrogram."""
+
+    rate: Hertz
+    mels: Count
+    low: Frequency
+    high: Frequency
+    mel: Literal["htk", "slaney"]
+    log_offset: NotNegative
+    coefficients: Count
+    dct: Literal["ortho"]
+
+
+class DecodeText(Part, frozen=True, kw_only=True):
+    """Bytes to text."""
+
+    encoding: Literal["utf-8"]
+
+
+class Words(Part, frozen=True, kw_only=True, tag_field="kind", tag="words"):
+    """Splits by a pattern and looks words up: a vocabulary line is TOKEN, with the line's number, or TOKEN ID."""
+
+    vocabulary: PathText
+    pattern: Annotated[Text, Meta(description="a regular expression that splits")]
+    lowercase: bool
+    start: Annotated[str | None, Meta(description="the token put first, or null")]
+    unknown: str
+    pad: str
+    length: Tokens
+    truncate: Side
+    pad_side: Side
+    yields: Literal["ids", "mask", "types"]
+
+
+class TokenizerJson(Part, frozen=True, kw_only=True, tag_field="kind", tag="tokenizer-json"):
+    """Tokens as a tokenizer.json file says."""
+
+    file: PathText
+    length: Tokens
+    truncate: Side
+    pad_side: Side
+    pad: str
+    yields: Literal["ids", "mask", "types"]
+
+
+class Softmax(Part, frozen=True, kw_only=True):
+    axis: Axis
+
+
+class Sigmoid(Part, frozen=True, kw_only=True):
+    """Of each element."""
+
+
+class Argmax(Part, frozen=True, kw_only=True):
+    """The index of the greatest element along ``axis``, as int64, without that axis; ties go to the lowest index."""
+
+    axis: Axis
+
+
+class TopK(Part, frozen=True, kw_only=True):
+    """The indices of the ``k`` greatest of the last axis, greatest first, as int64; ties go to the lowest index."""
+
+    k: Count
+
+
+class TensorStep(Part, frozen=True, kw_only=True):
+    """One step on any numeric tensor: exactly one key is present."""
+
+    cast: Cast | UnsetType = UNSET
+    scale: Scale | UnsetType = UNSET
+    normalize: Normalize | UnsetType = UNSET
+    transpose: Transpose | UnsetType = UNSET
+    reshape: Reshape | UnsetType = UNSET
+    pad: Pad | UnsetType = UNSET
+    quantize: Quantize | UnsetType = UNSET
+    dequantize: Dequantize | UnsetType = UNSET
+    python: Python | UnsetType = UNSET
+
+    @property
+    def name(self) -> str:
+        """The step's name: the one key that is present."""
+        return self.present()[0]
+
+    @property
+    def arguments(self) -> Part:
+        """What the step's name stands for."""
+        arguments: Part = getattr(self, self.name)
+        return arguments
+
+    def present(self) -> tuple[str, ...]:
+        """The keys that are present; one, once the manifest is checked."""
+        return tuple(field for field in self.__struct_fields__ if getattr(self, field) is not UNSET)
+
+
+class ImageStep(TensorStep, frozen=True, kw_only=True):
+    """One step on a picture."""
+
+    decode: DecodeImage | UnsetType = UNSET
+    resize: Resize | UnsetType = UNSET
+    center_crop: CenterCrop | UnsetType = UNSET
+
+
+class AudioStep(TensorStep, frozen=True, kw_only=True):
+    """One step on a sound."""
+
+    decode: DecodeAudio | UnsetType = UNSET
+    resample: Resample | UnsetType = UNSET
+    frame: Frame | UnsetType = UNSET
+    spectrogram: Spectrogram | UnsetType = UNSET
+    mfcc: Mfcc | UnsetType = UNSET
+
+
+class TextStep(TensorStep, frozen=True, kw_only=True):
+    """One step on a text."""
+
+    decode: DecodeText | UnsetType = UNSET
+    tokenize: Words | TokenizerJson | UnsetType = UNSET
+
+
+class OutputStep(TensorStep, frozen=True, kw_only=True):
+    """One step on what a model returns."""
+
+    softmax: Softmax | UnsetType = UNSET
+    sigmoid: Sigmoid | UnsetType = UNSET
+    argmax: Argmax | UnsetType = UNSET
+    topk: TopK | UnsetType = UNSET
+
+
+Step = ImageStep | AudioStep | TextStep | TensorStep | OutputStep

@@ -1,0 +1,84 @@
+"""The tables of runs, in the catalogue's schema. Migrations make them; nothing else does.
+
+A run is a row at its start and a row at its end; what was measured is written before the row of the end, in the same
+transaction, and sealed by it. Only ``open_runs`` changes: it says which runs have no end yet.
+"""
+
+from typing import Any
+
+from sqlalchemy import JSON, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Integer, String, Table, Text
+
+from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, deferred_key, metadata
+
+RUN_ID = String(len("run/") + 26)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", RUN_ID, primary_key=True),
+    Column("lock", DIGEST, ForeignKey("locks.id"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("isolation", String(16), nullable=False),
+    Column("platform", JSON, nullable=False),
+    Column("host", JSON, nullable=False),
+    Column("image_id", DIGEST),  # null where the run is a process
+    Column("process", JSON, nullable=False),  # who runs it, so that an abandoned run can be told from a living one
+    Column("started_at", Moment, nullable=False),
+    Index(None, "lock", "id"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+open_runs = Table(
+    "open_runs", metadata, Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True), sqlite_with_rowid=False
+)
+
+run_ends = Table(
+    "run_ends",
+    metadata,
+    Column("run", RUN_ID, primary_key=True),
+    Column("outcome", String(16), nullable=False),
+    Column("failure_class", Text),  # null unless failed
+    Column("failure_message", Text),
+    Column("timings", JSON, nullable=False),  # seconds by phase
+    Column("details", JSON, nullable=False),
+    Column("ended_at", Moment, nullable=False),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+
+def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any type
+    """A table whose rows belong to a run's end and are sealed by it."""
+    return Table(
+        name,
+        metadata,
+        Column("run", RUN_ID, primary_key=True),
+        *columns,
+        deferred_key(["run"], ["run_ends.run"]),
+        info=APPEND_ONLY | {"sealed_by": "run_ends"},
+        sqlite_with_rowid=False,
+    )
+
+
+run_metrics = _of_end(
+    "run_metrics",
+    Column("name", Text, primary_key=True),
+    Column("value", Float, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("direction", String(8), nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("ci_low", Float),  # null where n cannot bound that end
+    Column("ci_high", Float),
+    Column("version", Integer, nullable=False),  # of the metric's definition
+)
+
+run_packages = _of_end("run_packages", Column("name", Text, primary_key=True), Column("version", Text, nullable=False))
+
+run_blobs = _of_end(
+    "run_blobs",
+    Column("role", Text, primary_key=True),
+    Column("digest", DIGEST, nullable=False),
+    Column("size", Integer, nullable=False),
+)

@@ -1,0 +1,27 @@
+"""What Alembic runs: the revisions on a connection that it is handed, or on the database that alembic.ini names."""
+
+from pathlib import Path
+
+from alembic import context
+from sqlalchemy import Connection
+
+from evaluator.records.tables import runs
+from registry.catalogue.database import open_engine
+
+
+def run(connection: Connection) -> None:
+    """Run the command's revisions inside the connection's transaction. Catalogue and records share one metadata."""
+    context.configure(connection=connection, target_metadata=runs.metadata, transactional_ddl=True)
+    context.run_migrations()
+
+
+handed = context.config.attributes.get("connection")
+if handed is not None:
+    run(handed)
+else:
+    database = Path(context.config.get_main_option("database") or "")
+    database.parent.mkdir(parents=True, exist_ok=True)
+    engine = open_engine(database)
+    with engine.execution_options(immediate=True).begin() as opened:
+        run(opened)
+    engine.dispose()

@@ -1,0 +1,239 @@
+"""The catalogue and the records, guarded.
+
+Written out in full: a revision says what the schema was when it was made, whatever the table modules say later.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from registry.catalogue.guards import Guard, Seal, triggers
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+VERSION = ("kind", "name", "precedence")
+BY_VERSION = Seal("versions", tuple(zip(VERSION, VERSION, strict=True)))
+BY_END = Seal("run_ends", (("run", "run"),))
+
+GUARDS = (
+    Guard("versions", (VERSION, ("digest",))),
+    Guard("manifests", (VERSION,), BY_VERSION),
+    Guard("files", ((*VERSION, "path"),), BY_VERSION),
+    Guard("requirements", ((*VERSION, "required_kind", "required_name"),), BY_VERSION),
+    Guard("platforms", ((*VERSION, "os", "arch", "device", "python"),), BY_VERSION),
+    Guard("yanks", ((*VERSION, "position"),)),
+    Guard("locks", (("id",),)),
+    Guard("lock_blobs", (("lock", "digest"),), Seal("locks", (("lock", "id"),))),
+    Guard("runs", (("id",),)),
+    Guard("run_ends", (("run",),)),
+    Guard("run_metrics", (("run", "name"),), BY_END),
+    Guard("run_packages", (("run", "name"),), BY_END),
+    Guard("run_blobs", (("run", "role"),), BY_END),
+)
+
+
+def upgrade() -> None:
+    create_versions()
+    create_locks()
+    create_runs()
+    for guard in GUARDS:
+        for statement in triggers(guard, op.get_context().dialect.name).values():
+            op.execute(statement)
+
+
+def downgrade() -> None:
+    """Drop everything; on SQLite the triggers go with their tables."""
+    for guard in reversed(GUARDS):
+        if guard.table == "runs":
+            op.drop_table("open_runs")
+        if guard.table not in ("versions", "locks", "run_ends"):
+            op.drop_table(guard.table)
+
+
+def create_versions() -> None:
+    table(
+        "versions",
+        *version_key(),
+        sa.Column("version", sa.Text, nullable=False),
+        sa.Column("digest", sa.String(71), nullable=False),
+        sa.Column("framework", sa.Text),
+        sa.Column("framework_version", sa.Text),
+        sa.Column("published_at", sa.String(27), nullable=False),
+        key=VERSION,
+    )
+    op.create_index("ix_versions_digest", "versions", ["digest"], unique=True)
+    op.create_index("ix_versions_framework_kind_name", "versions", ["framework", "kind", "name"])
+    table(
+        "manifests",
+        *version_key(),
+        sa.Column("content", sa.Text, nullable=False),
+        sa.Column("authored", sa.Text, nullable=False),
+        sa.Column("sources", sa.Text, nullable=False),
+        of_version("manifests"),
+        key=VERSION,
+    )
+    table(
+        "files",
+        *version_key(),
+        sa.Column("path", sa.Text, nullable=False),
+        sa.Column("digest", sa.String(71), nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("tree", sa.Boolean, nullable=False),
+        of_version("files"),
+        key=(*VERSION, "path"),
+    )
+    op.create_index("ix_files_digest", "files", ["digest"])
+    table(
+        "requirements",
+        *version_key(),
+        sa.Column("required_kind", sa.String(16), nullable=False),
+        sa.Column("required_name", sa.Text, nullable=False),
+        sa.Column("range", sa.Text, nullable=False),
+        of_version("requirements"),
+        key=(*VERSION, "required_kind", "required_name"),
+    )
+    table(
+        "platforms",
+        *version_key(),
+        sa.Column("os", sa.Text, nullable=False),
+        sa.Column("arch", sa.Text, nullable=False),
+        sa.Column("device", sa.Text, nullable=False),
+        sa.Column("python", sa.Text, nullable=False),
+        sa.Column("layered", sa.Boolean, nullable=False),
+        of_version("platforms"),
+        key=(*VERSION, "os", "arch", "device", "python"),
+    )
+    table(
+        "yanks",
+        *version_key(),
+        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("yanked", sa.Boolean, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("at", sa.String(27), nullable=False),
+        foreign_key("yanks", VERSION, "versions", VERSION),
+        key=(*VERSION, "position"),
+    )
+
+
+def create_locks() -> None:
+    chosen = (f"{kind}{suffix}" for kind in ("model", "dataset", "framework", "image") for suffix in ("", "_version"))
+    table(
+        "locks",
+        sa.Column("id", sa.String(71), nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+        sa.Column("request", sa.Text, nullable=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in chosen),
+        sa.Column("created_at", sa.String(27), nullable=False),
+        key=("id",),
+    )
+    op.create_index("ix_locks_created_at", "locks", ["created_at"])
+    table(
+        "lock_blobs",
+        sa.Column("lock", sa.String(71), nullable=False),
+        sa.Column("digest", sa.String(71), nullable=False),
+        sa.Column("tree", sa.Boolean, nullable=False),
+        foreign_key("lock_blobs", ("lock",), "locks", ("id",), deferred=True),
+        key=("lock", "digest"),
+    )
+
+
+def create_runs() -> None:
+    table(
+        "runs",
+        sa.Column("id", sa.String(30), nullable=False),
+        sa.Column("lock", sa.String(71), nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("isolation", sa.String(16), nullable=False),
+        sa.Column("platform", sa.JSON, nullable=False),
+        sa.Column("host", sa.JSON, nullable=False),
+        sa.Column("image_id", sa.String(71)),
+        sa.Column("process", sa.JSON, nullable=False),
+        sa.Column("started_at", sa.String(27), nullable=False),
+        foreign_key("runs", ("lock",), "locks", ("id",)),
+        key=("id",),
+    )
+    op.create_index("ix_runs_lock_id", "runs", ["lock", "id"])
+    table("open_runs", run_column(), foreign_key("open_runs", ("run",), "runs", ("id",)), key=("run",))
+    table(
+        "run_ends",
+        run_column(),
+        sa.Column("outcome", sa.String(16), nullable=False),
+        sa.Column("failure_class", sa.Text),
+        sa.Column("failure_message", sa.Text),
+        sa.Column("timings", sa.JSON, nullable=False),
+        sa.Column("details", sa.JSON, nullable=False),
+        sa.Column("ended_at", sa.String(27), nullable=False),
+        foreign_key("run_ends", ("run",), "runs", ("id",)),
+        key=("run",),
+    )
+    table(
+        "run_metrics",
+        run_column(),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("value", sa.Float, nullable=False),
+        sa.Column("unit", sa.Text, nullable=False),
+        sa.Column("direction", sa.String(8), nullable=False),
+        sa.Column("n", sa.Integer, nullable=False),
+        sa.Column("ci_low", sa.Float),
+        sa.Column("ci_high", sa.Float),
+        sa.Column("version", sa.Integer, nullable=False),
+        of_end("run_metrics"),
+        key=("run", "name"),
+    )
+    table(
+        "run_packages",
+        run_column(),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("version", sa.Text, nullable=False),
+        of_end("run_packages"),
+        key=("run", "name"),
+    )
+    table(
+        "run_blobs",
+        run_column(),
+        sa.Column("role", sa.Text, nullable=False),
+        sa.Column("digest", sa.String(71), nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        of_end("run_blobs"),
+        key=("run", "role"),
+    )
+
+
+def table(name: str, *parts: sa.schema.SchemaItem, key: tuple[str, ...]) -> None:
+    """Create a table without a hidden row number."""
+    op.create_table(name, *parts, sa.PrimaryKeyConstraint(*key, name=f"pk_{name}"), sqlite_with_rowid=False)
+
+
+def version_key() -> tuple[sa.Column[str], ...]:
+    return (
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("precedence", sa.Text, nullable=False),
+    )
+
+
+def run_column() -> sa.Column[str]:
+    return sa.Column("run", sa.String(30), nullable=False)
+
+
+def of_version(name: str) -> sa.ForeignKeyConstraint:
+    return foreign_key(name, VERSION, "versions", VERSION, deferred=True)
+
+
+def of_end(name: str) -> sa.ForeignKeyConstraint:
+    return foreign_key(name, ("run",), "run_ends", ("run",), deferred=True)
+
+
+def foreign_key(
+    name: str, columns: tuple[str, ...], referred: str, theirs: tuple[str, ...], *, deferred: bool = False
+) -> sa.ForeignKeyConstraint:
+    """A foreign key; ``deferred`` is checked at the commit."""
+    return sa.ForeignKeyConstraint(
+        columns,
+        [f"{referred}.{column}" for column in theirs],
+        name=f"fk_{name}_{'_'.join(columns)}_{referred}",
+        deferrable=True if deferred else None,
+        initially="DEFERRED" if deferred else None,
+    )

@@ -1,0 +1,81 @@
+"""Opening the database, and the two kinds of transaction that every room uses: one reads, one writes."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from artifacts.canonical import canonical
+from artifacts.errors import UnavailableError
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+def open_engine(path: Path) -> Engine:
+    """The database in the file ``path``, which is made on first use; its folder must exist.
+
+    Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
+    foreign keys hold, and a writer waits for another one. ``upgrade`` of the migrations makes the schema.
+    """
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)), json_serializer=lambda value: canonical(value).decode()
+    )
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """One consistent view of the database for as long as the context is held.
+
+    Raises:
+        UnavailableError: the database cannot be opened or read.
+    """
+    with _translated(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """One transaction that writes: the only writer from its start, committed at the end, or nothing of it.
+
+    Raises:
+        UnavailableError: the database cannot be opened or written, or another writer did not end in time.
+    """
+    with _translated(engine), engine.execution_options(immediate=True).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _translated(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError:
+        raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
+    except DBAPIError as error:
+        raise UnavailableError(
+            f"the database cannot be used: {error.orig}",
+            where=engine.url.database,
+            next_step="check that its folder exists and can be written, and that the disk is not full",
+        ) from error
+
+
+def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver starts no transaction by itself: _begin does
+    for pragma in (
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

@@ -1,0 +1,172 @@
+"""The catalogue's tables, in SQLAlchemy Core. Migrations make them; nothing else does.
+
+A table whose ``info`` says ``append_only`` is guarded by the database itself (guards.py). What belongs to a version or
+to a lock is written before the row of the version or lock, in the same transaction: that row seals it, and nothing can
+be added afterwards. Foreign keys to a sealing row are checked at the commit for that reason. No table has a hidden row
+number, which a REPLACE could use in place of the key.
+
+A version's key is (kind, name, precedence): precedence is a text whose bytewise order is SemVer's, and which leaves
+build metadata out, so that two versions that differ in nothing else are one.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Boolean, Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+APPEND_ONLY = {"append_only": True}
+DIGEST = String(len("sha256:") + 64)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time as ISO 8601 text in UTC with microseconds: always as long, so that text order is the order of time."""
+
+    impl = String(len("2026-01-31T12:00:00.000000Z"))
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else moment(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else datetime.fromisoformat(value)
+
+
+def moment(time: datetime) -> str:
+    """The text of an aware ``time``, as the database holds it."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without its zone: {time}")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def deferred_key(columns: list[str], referred: list[str]) -> ForeignKeyConstraint:
+    """A foreign key that is checked at the commit, so that what belongs to a row can be written before it."""
+    return ForeignKeyConstraint(columns, referred, deferrable=True, initially="DEFERRED")
+
+
+def _of_version(name: str, *parts: Any) -> Table:  # noqa: ANN401 - columns and constraints alike, as Table takes them
+    """A table whose rows belong to a version and are sealed by it."""
+    return Table(
+        name,
+        metadata,
+        *_version_key(),
+        *parts,
+        deferred_key(
+            ["kind", "name", "precedence"], [f"versions.{column}" for column in ("kind", "name", "precedence")]
+        ),
+        info=APPEND_ONLY | {"sealed_by": "versions"},
+        sqlite_with_rowid=False,
+    )
+
+
+def _version_key() -> tuple[Column[str], Column[str], Column[str]]:
+    return (
+        Column("kind", String(16), primary_key=True),
+        Column("name", Text, primary_key=True),
+        Column("precedence", Text, primary_key=True),
+    )
+
+
+versions = Table(
+    "versions",
+    metadata,
+    *_version_key(),
+    Column("version", Text, nullable=False),  # as published, build metadata included
+    Column("digest", DIGEST, nullable=False),  # of the manifest's content
+    Column("framework", Text),  # what an image provides; null in every other kind
+    Column("framework_version", Text),
+    Column("published_at", Moment, nullable=False),
+    Index(None, "digest", unique=True),
+    Index(None, "framework", "kind", "name"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+manifests = _of_version(
+    "manifests",
+    Column("content", Text, nullable=False),  # canonical JSON, whose digest the version has
+    Column("authored", Text, nullable=False),  # the author's own text: provenance, outside the digest
+    Column("sources", Text, nullable=False),  # JSON: from a file's path to its source as written
+)
+
+files = _of_version(
+    "files",
+    Column("path", Text, primary_key=True),
+    Column("digest", DIGEST, nullable=False),
+    Column("size", Integer, nullable=False),  # bytes; of a tree, the sum of its files'
+    Column("tree", Boolean, nullable=False),  # the digest is that of a listing, whose lines name further blobs
+    Index(None, "digest"),
+)
+
+requirements = _of_version(
+    "requirements",
+    Column("required_kind", String(16), primary_key=True),
+    Column("required_name", Text, primary_key=True),
+    Column("range", Text, nullable=False),
+)
+
+platforms = _of_version(
+    "platforms",
+    Column("os", Text, primary_key=True),
+    Column("arch", Text, primary_key=True),
+    Column("device", Text, primary_key=True),
+    Column("python", Text, primary_key=True),
+    Column("layered", Boolean, nullable=False),  # has layers, so that a container can run
+)
+
+yanks = Table(
+    "yanks",
+    metadata,
+    *_version_key(),
+    Column("position", Integer, primary_key=True, autoincrement=False),  # 1, 2, ...: the last one holds
+    Column("yanked", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    ForeignKeyConstraint(
+        ["kind", "name", "precedence"], [f"versions.{column}" for column in ("kind", "name", "precedence")]
+    ),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+locks = Table(
+    "locks",
+    metadata,
+    Column("id", DIGEST, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("request", Text, nullable=False),  # the request's name
+    Column("model", Text, nullable=False),
+    Column("model_version", Text, nullable=False),
+    Column("dataset", Text, nullable=False),
+    Column("dataset_version", Text, nullable=False),
+    Column("framework", Text, nullable=False),
+    Column("framework_version", Text, nullable=False),
+    Column("image", Text, nullable=False),
+    Column("image_version", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Index(None, "created_at"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+lock_blobs = Table(
+    "lock_blobs",
+    metadata,
+    Column("lock", DIGEST, primary_key=True),
+    Column("digest", DIGEST, primary_key=True),
+    Column("tree", Boolean, nullable=False),
+    deferred_key(["lock"], ["locks.id"]),
+    info=APPEND_ONLY | {"sealed_by": "locks"},
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,203 @@
+"""YAML 1.2 as manifests and requests use it: the core schema, without tags, aliases or duplicate keys.
+
+The only module that imports ``ruamel.yaml``, for its events alone: scalars are resolved here, so ``no`` and ``on`` stay
+text. Every value's line is kept, and a number's spelling, so that an error can say where, and how to quote it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from artifacts.errors import InvalidInputError
+
+DEEPEST = 64
+"""Levels of nesting that are read."""
+
+GREATEST = 2**53 - 1
+"""The greatest integer that canonical JSON holds exactly."""
+
+_NULL = re.compile(r"null|Null|NULL|~|")
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_PREFIXES = {"0o": 8, "0x": 16}
+_VERSION = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a value stands: its line, counted from 1, and the spelling of a plain scalar."""
+
+    line: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed text. Paths look like ``inputs[0].steps[2].resize.size``."""
+
+    value: Any
+    name: str
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+    def error(self, path: str, what: str, next_step: str | None = None) -> InvalidInputError:
+        """An error at ``path``, with the file and the line of the nearest value that the text holds."""
+        return InvalidInputError(what, where=self.where(path), next_step=next_step)
+
+    def where(self, path: str) -> str:
+        place = f"{self.name}, line {self._line(path)}" if self.marks else self.name
+        return f"{path} ({place})" if path else place
+
+    def text(self, path: str) -> str:
+        """How the scalar at ``path`` was written; empty where that is unknown."""
+        return self.marks[path].text if path in self.marks else ""
+
+    def _line(self, path: str) -> int:
+        while path not in self.marks and path:
+            path = parent(path)
+        return self.marks[path].line if path in self.marks else 1
+
+
+def parent(path: str) -> str:
+    """The path of the mapping or list that holds ``path``."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
+def child(path: str, key: str | int) -> str:
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def read(text: bytes | str, name: str) -> Document:
+    """The one document in ``text``; ``name`` is what errors call it.
+
+    Raises:
+        InvalidInputError: it is no YAML 1.2, not UTF-8, holds no or several documents, a tag, an alias, a key twice, a
+            key that is no text, or a number that JSON cannot hold.
+    """
+    try:
+        characters = text if isinstance(text, str) else text.decode("utf-8-sig")
+        return _Reader(YAML(typ="safe", pure=True).parse(characters), name).document()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InvalidInputError("the text is not UTF-8", where=f"{name}, line {line}") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = f"not YAML: {error.problem or error.context}"
+        raise InvalidInputError(what, where=f"{name}, line {line}", next_step="mend the syntax") from error
+    except YAMLError as error:
+        what = f"not YAML: {str(error).splitlines()[0]}"
+        raise InvalidInputError(what, where=name, next_step="mend the syntax") from error
+
+
+class _Reader:
+    """Builds the value from the events, and a mark for each path."""
+
+    def __init__(self, events: Iterator[Event], name: str) -> None:
+        self._events = events
+        self._document = Document(None, name, {})
+
+    def document(self) -> Document:
+        next(self._events)
+        start = next(self._events)
+        if isinstance(start, StreamEndEvent):
+            raise self._refusal("", start, "the text holds no document")
+        if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
+            raise self._refusal("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
+        value = self._value(next(self._events), "", 0)
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, StreamEndEvent):
+            raise self._refusal("", after, "the text holds several documents", "write one a file")
+        return Document(value, self._document.name, self._document.marks)
+
+    def _value(self, event: Event, path: str, depth: int) -> Any:  # noqa: ANN401 - any YAML value
+        self._document.marks[path] = Mark(event.start_mark.line + 1)
+        if isinstance(event, AliasEvent):
+            raise self._refusal(path, event, "aliases are refused", "write the value out")
+        assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
+        if event.tag is not None:
+            raise self._refusal(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+        if depth > DEEPEST:
+            raise self._refusal(path, event, f"nested deeper than {DEEPEST} levels")
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(path, depth)
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(path, depth)
+        return self._scalar(event, path)
+
+    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._key(event, path)
+            below = child(path, key)
+            if key in mapping:
+                raise self._refusal(below, event, f"the key {key!r} stands twice", "leave one of them out")
+            mapping[key] = self._value(next(self._events), below, depth + 1)
+        return mapping
+
+    def _key(self, event: Event, path: str) -> str:
+        if not isinstance(event, ScalarEvent):
+            raise self._refusal(path, event, "a key must be text, not an alias, a list or a mapping")
+        if event.tag is not None:
+            raise self._refusal(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+        if not event.style and not isinstance(_resolve(event.value), str):
+            raise self._refusal(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
+        key: str = event.value
+        return key
+
+    def _sequence(self, path: str, depth: int) -> list[Any]:
+        sequence: list[Any] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            sequence.append(self._value(event, child(path, len(sequence)), depth + 1))
+        return sequence
+
+    def _scalar(self, event: ScalarEvent, path: str) -> str | float | bool | None:
+        text: str = event.value
+        if event.style:
+            return text
+        self._document.marks[path] = Mark(event.start_mark.line + 1, text)
+        if _NOT_FINITE.fullmatch(text):
+            raise self._refusal(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
+        value = _resolve(text)
+        exact = not isinstance(value, int) or abs(value) <= GREATEST
+        if isinstance(value, int | float) and not (exact and isfinite(value)):
+            raise self._refusal(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+        return value
+
+    def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
+        place = f"{self._document.name}, line {event.start_mark.line + 1}"
+        return InvalidInputError(what, where=f"{path} ({place})" if path else place, next_step=next_step)
+
+
+def _resolve(text: str) -> str | float | bool | None:
+    """A plain scalar by the core schema."""
+    if _NULL.fullmatch(text):
+        return None
+    if _BOOL.fullmatch(text):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        base = _PREFIXES.get(text[:2], 10)
+        digits = text[2:] if base != 10 else text  # noqa: PLR2004 - decimal
+        return int(digits, base) if len(digits) <= len(str(GREATEST)) + 1 else GREATEST + 1
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

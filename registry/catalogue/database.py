@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from artifacts.canonical import canonical
-from artifacts.errors import UnavailableError
+from artifacts.errors import BenchlockError, UnavailableError
 
 BUSY_TIMEOUT_MS = 30_000
 
@@ -57,7 +57,9 @@ def _translated(engine: Engine) -> Iterator[None]:
         yield
     except IntegrityError:
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
-    except DBAPIError as error:
+    except StatementError as error:
+        if isinstance(error.orig, BenchlockError):
+            raise error.orig from None  # a value that cannot be stored
         raise UnavailableError(
             f"the database cannot be used: {error.orig}",
             where=engine.url.database,

@@ -1,0 +1,161 @@
+"""Runs in SQL: a row at the start, a row at the end, nothing ever changed. The database itself refuses the rest."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import RefusedError, UnknownNameError
+from evaluator.records.runs import Metric, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
+from evaluator.records.tables import open_runs, run_blobs, run_ends, run_metrics, run_packages, runs
+from registry.catalogue.database import reading, writing
+from registry.catalogue.tables import locks
+
+
+class RunEndedError(RefusedError):
+    """The run has an end already, and keeps it."""
+
+    code = "run-ended"
+
+
+class Records:
+    """The runs of a registry."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def start(self, start: RunStart) -> None:
+        """Record that a run starts.
+
+        Raises:
+            IncompleteRecordError: something that every record has is missing.
+            UnknownNameError: its lock is not stored.
+        """
+        check_start(start)
+        with writing(self._engine) as connection:
+            if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
+                raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
+            connection.execute(insert(runs).values({column.name: getattr(start, column.name) for column in runs.columns}))
+            connection.execute(insert(open_runs).values(run=start.id))
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record a run's end, once and for all.
+
+        Raises:
+            UnknownNameError: no such run was started.
+            RunEndedError: it has an end already: it was reaped as abandoned, say.
+            IncompleteRecordError: something that every record has is missing.
+        """
+        with writing(self._engine) as connection:
+            recorded = _get(connection, run)
+            if recorded.end is not None:
+                raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+            check_end(recorded.start, end)
+            for table, rows in _rows_of(run, end):
+                if rows:
+                    connection.execute(insert(table), rows)
+            names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
+            connection.execute(insert(run_ends).values(run=run, **{name: getattr(end, name) for name in names}))
+            connection.execute(delete(open_runs).where(open_runs.c.run == run))
+
+    def get(self, run: RunId) -> Run:
+        """The run as recorded.
+
+        Raises:
+            UnknownNameError: no such run was started.
+        """
+        with reading(self._engine) as connection:
+            return _get(connection, run)
+
+    def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
+        """The newest runs, newest first: at most ``limit``, of a lock and with an outcome where one is given."""
+        query = select(runs.c.id).order_by(runs.c.id.desc()).limit(limit)
+        if lock is not None:
+            query = query.where(runs.c.lock == lock)
+        if outcome is not None:
+            query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
+        with reading(self._engine) as connection:
+            return _load(connection, connection.execute(query).scalars().all())
+
+    def unfinished(self) -> tuple[Run, ...]:
+        """The runs without an end, oldest first: running still, or abandoned by a process that is no more."""
+        with reading(self._engine) as connection:
+            return _load(
+                connection, connection.execute(select(open_runs.c.run).order_by(open_runs.c.run)).scalars().all()
+            )
+
+    def live_digests(self) -> Iterator[Digest]:
+        """Every digest that a run names: what garbage collection must keep."""
+        with reading(self._engine) as connection:
+            for digest in connection.execute(select(run_blobs.c.digest).distinct()).scalars():
+                yield Digest(digest)
+
+
+def _get(connection: Connection, run: RunId) -> Run:
+    found = _load(connection, [run])
+    if not found:
+        raise UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")
+    return found[0]
+
+
+def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
+    """The runs of ``ids``, in that order, in six queries however many they are."""
+    starts = {row.id: _start(row) for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
+    ends = {row.run: row for row in connection.execute(select(run_ends).where(run_ends.c.run.in_(ids)))}
+    parts = {table.name: _by_run(connection, table, ids) for table in (run_metrics, run_packages, run_blobs)}
+    return tuple(
+        Run(starts[id_], _end(ends[id_], {name: rows[id_] for name, rows in parts.items()}) if id_ in ends else None)
+        for id_ in ids
+        if id_ in starts
+    )
+
+
+def _by_run(connection: Connection, table: Table, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+    rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(select(table).where(table.c.run.in_(ids))):
+        rows[row.run].append(row)
+    return rows
+
+
+def _start(row: Row[Any]) -> RunStart:
+    return RunStart(**row._asdict())
+
+
+def _end(row: Row[Any], parts: Mapping[str, Sequence[Row[Any]]]) -> RunEnd:
+    return RunEnd(
+        outcome=row.outcome,
+        failure_class=row.failure_class,
+        failure_message=row.failure_message,
+        timings=row.timings,
+        details=row.details,
+        ended_at=row.ended_at,
+        metrics=tuple(_metric(part) for part in parts["run_metrics"]),
+        packages={part.name: part.version for part in parts["run_packages"]},
+        blobs={part.role: Descriptor(Digest(part.digest), part.size) for part in parts["run_blobs"]},
+    )
+
+
+def _metric(row: Row[Any]) -> Metric:
+    return Metric(row.name, row.value, row.unit, row.direction, row.n, (row.ci_low, row.ci_high), row.version)
+
+
+def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, Any]]]]:
+    metrics = [
+        {
+            "run": run,
+            "name": metric.name,
+            "value": metric.value,
+            "unit": metric.unit,
+            "direction": metric.direction,
+            "n": metric.n,
+            "ci_low": metric.ci[0],
+            "ci_high": metric.ci[1],
+            "version": metric.version,
+        }
+        for metric in end.metrics
+    ]
+    packages = [{"run": run, "name": name, "version": version} for name, version in end.packages.items()]
+    blobs = [{"run": run, "role": role, "digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()]
+    return ((run_metrics, metrics), (run_packages, packages), (run_blobs, blobs))

@@ -1,0 +1,191 @@
+"""What a run is: its start, its end, its metrics; and what a record must hold to be stored.
+
+A record with a gap is refused, not stored: a number that nobody can say the conditions of is worth nothing.
+"""
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NewType, get_args
+
+from artifacts.digest import Descriptor, Digest, parse_digest
+from artifacts.errors import InvalidInputError
+
+RunId = NewType("RunId", str)
+Isolation = Literal["container", "process"]
+Outcome = Literal["done", "failed", "abandoned", "cancelled"]
+Direction = Literal["higher", "lower"]
+Json = Mapping[str, Any]
+
+PLATFORM_FACTS = ("os", "arch", "device", "python")
+HOST_FACTS = (
+    "cpu_model",
+    "cpu_flags",
+    "cores",
+    "memory",
+    "kernel",
+    "governor",
+    "engine",
+    "accelerator",
+    "driver",
+)
+"""What every fingerprint of a host says; null says that the host has none of it."""
+MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
+_DIGITS = 26
+_RANDOM_BITS = 80
+_PREFIX = "run/"
+
+
+class IncompleteRecordError(InvalidInputError):
+    """A record that lacks something that every record has."""
+
+    code = "incomplete-record"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One summarised figure: ``value`` in ``unit`` from ``n`` samples, and its two-sided 95 % interval.
+
+    An end of the interval that ``n`` cannot bound is ``None``. ``version`` is that of the metric's definition.
+    """
+
+    name: str
+    value: float
+    unit: str
+    direction: Direction
+    n: int
+    ci: tuple[float | None, float | None]
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart:
+    """What is known when a run starts.
+
+    ``process`` says who runs it, so that an abandoned run can be told from a living one. ``image_id`` is that of the
+    image that runs; a process has none.
+    """
+
+    id: RunId
+    lock: Digest
+    attempt: int
+    isolation: Isolation
+    platform: Json
+    host: Json
+    process: Json
+    started_at: datetime
+    image_id: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """What is known when a run has ended. ``packages`` are name to version, ``timings`` phase to seconds."""
+
+    outcome: Outcome
+    ended_at: datetime
+    failure_class: str | None = None
+    failure_message: str | None = None
+    metrics: tuple[Metric, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+    blobs: Mapping[str, Descriptor] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    details: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as recorded; without an end it is still running, or was abandoned and not yet reaped."""
+
+    start: RunStart
+    end: RunEnd | None
+
+    @property
+    def id(self) -> RunId:
+        return self.start.id
+
+
+def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
+    """A fresh id: 48 bits of milliseconds, then 80 random bits, so that later runs sort later."""
+    milliseconds = int(at.timestamp() * 1000)
+    tail = random if random is not None else secrets.token_bytes(_RANDOM_BITS // 8)
+    number = milliseconds << _RANDOM_BITS | int.from_bytes(tail)
+    return RunId(_PREFIX + "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_DIGITS))))
+
+
+def parse_run_id(text: str) -> RunId:
+    """The run id that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it spells none.
+    """
+    digits = text.removeprefix(_PREFIX)
+    if not text.startswith(_PREFIX) or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
+        raise InvalidInputError(
+            f"{text!r} is no run", next_step="write run/ and its 26 characters, as `runs` lists them"
+        )
+    return RunId(text)
+
+
+def check_start(start: RunStart) -> None:
+    """Refuse a start with a gap.
+
+    Raises:
+        IncompleteRecordError: something is missing; the message names it.
+    """
+    parse_run_id(start.id)
+    parse_digest(start.lock)
+    gaps = [f"platform.{fact}" for fact in PLATFORM_FACTS if not start.platform.get(fact)]
+    gaps += [f"host.{fact}" for fact in HOST_FACTS if fact not in start.host]
+    gaps += [f"host.{fact}" for fact in HOST_FACTS if start.host.get(fact, 1) in (None, "") and fact not in MAY_BE_NONE]
+    gaps += ["image_id"] if start.isolation == "container" and not start.image_id else []
+    gaps += ["isolation"] if start.isolation not in get_args(Isolation) else []
+    gaps += ["attempt"] if start.attempt < 1 else []
+    gaps += ["process"] if not start.process else []
+    gaps += ["started_at"] if start.started_at.tzinfo is None else []
+    _refuse(start.id, gaps)
+
+
+def check_end(start: RunStart, end: RunEnd) -> None:
+    """Refuse an end with a gap, or one that contradicts itself or its start.
+
+    Raises:
+        IncompleteRecordError: something is missing or contradicts; the message names it.
+    """
+    gaps = ["outcome"] if end.outcome not in get_args(Outcome) else []
+    if end.ended_at.tzinfo is None or end.ended_at.astimezone(UTC) < start.started_at:
+        gaps.append("ended_at (before the start, or without a zone)")
+    failure = (end.failure_class, end.failure_message)
+    if end.outcome == "failed" and not all(failure):
+        gaps.append("failure class and message")
+    if end.outcome != "failed" and any(failure):
+        gaps.append(f"outcome (a failure is given, and {end.outcome!r})")
+    if end.outcome == "done":
+        required = {"metrics": end.metrics, "packages": end.packages, "blobs": end.blobs, "timings": end.timings}
+        gaps += [name for name, given in required.items() if not given]
+    gaps += [gap for metric in end.metrics for gap in _metric_gaps(metric)]
+    gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
+    _refuse(start.id, gaps)
+
+
+def _metric_gaps(metric: Metric) -> list[str]:
+    bounds = [bound for bound in metric.ci if bound is not None]
+    faulty = {
+        "value": not math.isfinite(metric.value),
+        "unit": not metric.unit,
+        "direction": metric.direction not in get_args(Direction),
+        "n": metric.n < 1,
+        "ci": not all(math.isfinite(bound) for bound in bounds),
+        "version": metric.version < 1,
+    }
+    return [f"metrics.{metric.name}.{name}" for name, is_faulty in faulty.items() if is_faulty]
+
+
+def _refuse(run: RunId, gaps: list[str]) -> None:
+    if gaps:
+        raise IncompleteRecordError(
+            f"the record of {run} is not stored: {', '.join(gaps)} missing or invalid", where=run
+        )

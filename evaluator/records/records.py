@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import RefusedError, UnknownNameError
-from evaluator.records.runs import Metric, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
+from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
 from evaluator.records.tables import open_runs, run_blobs, run_ends, run_metrics, run_packages, runs
+from evaluator.statistics.figures import Interval, Metric
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import locks
 
@@ -37,7 +38,9 @@ class Records:
         with writing(self._engine) as connection:
             if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
                 raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-            connection.execute(insert(runs).values({column.name: getattr(start, column.name) for column in runs.columns}))
+            connection.execute(
+                insert(runs).values({column.name: getattr(start, column.name) for column in runs.columns})
+            )
             connection.execute(insert(open_runs).values(run=start.id))
 
     def finish(self, run: RunId, end: RunEnd) -> None:
@@ -138,7 +141,7 @@ def _end(row: Row[Any], parts: Mapping[str, Sequence[Row[Any]]]) -> RunEnd:
 
 
 def _metric(row: Row[Any]) -> Metric:
-    return Metric(row.name, row.value, row.unit, row.direction, row.n, (row.ci_low, row.ci_high), row.version)
+    return Metric(row.name, row.value, row.unit, row.direction, row.n, Interval(row.ci_low, row.ci_high), row.version)
 
 
 def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, Any]]]]:
@@ -150,8 +153,8 @@ def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, An
             "unit": metric.unit,
             "direction": metric.direction,
             "n": metric.n,
-            "ci_low": metric.ci[0],
-            "ci_high": metric.ci[1],
+            "ci_low": metric.ci.low,
+            "ci_high": metric.ci.high,
             "version": metric.version,
         }
         for metric in end.metrics

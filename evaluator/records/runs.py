@@ -1,4 +1,4 @@
-"""What a run is: its start, its end, its metrics; and what a record must hold to be stored.
+"""What a run is: its start and its end; and what a record must hold to be stored.
 
 A record with a gap is refused, not stored: a number that nobody can say the conditions of is worth nothing.
 """
@@ -12,11 +12,11 @@ from typing import Any, Literal, NewType, get_args
 
 from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.errors import InvalidInputError
+from evaluator.statistics.figures import Metric
 
 RunId = NewType("RunId", str)
 Isolation = Literal["container", "process"]
 Outcome = Literal["done", "failed", "abandoned", "cancelled"]
-Direction = Literal["higher", "lower"]
 Json = Mapping[str, Any]
 
 PLATFORM_FACTS = ("os", "arch", "device", "python")
@@ -44,22 +44,6 @@ class IncompleteRecordError(InvalidInputError):
     """A record that lacks something that every record has."""
 
     code = "incomplete-record"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One summarised figure: ``value`` in ``unit`` from ``n`` samples, and its two-sided 95 % interval.
-
-    An end of the interval that ``n`` cannot bound is ``None``. ``version`` is that of the metric's definition.
-    """
-
-    name: str
-    value: float
-    unit: str
-    direction: Direction
-    n: int
-    ci: tuple[float | None, float | None]
-    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +156,11 @@ def check_end(start: RunStart, end: RunEnd) -> None:
 
 
 def _metric_gaps(metric: Metric) -> list[str]:
-    bounds = [bound for bound in metric.ci if bound is not None]
+    bounds = [bound for bound in (metric.ci.low, metric.ci.high) if bound is not None]
     faulty = {
         "value": not math.isfinite(metric.value),
         "unit": not metric.unit,
-        "direction": metric.direction not in get_args(Direction),
+        "direction": metric.direction not in ("higher", "lower"),
         "n": metric.n < 1,
         "ci": not all(math.isfinite(bound) for bound in bounds),
         "version": metric.version < 1,

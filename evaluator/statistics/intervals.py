@@ -2,23 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from evaluator.statistics.figures import Interval
+
 LEVEL = 0.95
 BLOCKS = 20
 _TAIL = (1 - LEVEL) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Where the true value lies at the level, in the unit of the value."""
-
-    low: float | None
-    high: float | None
 
 
 UNBOUNDED = Interval(None, None)

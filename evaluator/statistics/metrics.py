@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from artifacts.errors import InvalidInputError
-from evaluator.statistics.intervals import Interval, fraction, quantile, rate
+from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.intervals import fraction, quantile, rate
 from evaluator.statistics.samples import Samples
 
 QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
@@ -24,19 +25,6 @@ class Definition(Protocol):
     def direction(self) -> str: ...
     @property
     def version(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is the definition's."""
-
-    name: str
-    value: float
-    unit: str
-    direction: str
-    n: int
-    ci: Interval
-    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from artifacts.canonical import canonical
@@ -57,14 +57,16 @@ def _translated(engine: Engine) -> Iterator[None]:
         yield
     except IntegrityError:
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
-    except StatementError as error:
-        if isinstance(error.orig, BenchlockError):
-            raise error.orig from None  # a value that cannot be stored
+    except DBAPIError as error:
         raise UnavailableError(
             f"the database cannot be used: {error.orig}",
             where=engine.url.database,
             next_step="check that its folder exists and can be written, and that the disk is not full",
         ) from error
+    except StatementError as error:
+        if isinstance(error.orig, BenchlockError):
+            raise error.orig from None  # a value that cannot be stored, said by whoever writes it as text
+        raise
 
 
 def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:

@@ -43,7 +43,7 @@ _VERSION = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a value stands: its line, counted from 1, and the spelling of a plain scalar."""
+    """Where a value stands: its line, counted from 1, and the spelling of a scalar."""
 
     line: int
     text: str = ""
@@ -57,22 +57,38 @@ class Document:
     name: str
     marks: dict[str, Mark] = field(default_factory=dict)
 
-    def error(self, path: str, what: str, next_step: str | None = None) -> InvalidInputError:
-        """An error at ``path``, with the file and the line of the nearest value that the text holds."""
-        return InvalidInputError(what, where=self.where(path), next_step=next_step)
-
     def where(self, path: str) -> str:
         place = f"{self.name}, line {self._line(path)}" if self.marks else self.name
         return f"{path} ({place})" if path else place
-
-    def text(self, path: str) -> str:
-        """How the scalar at ``path`` was written; empty where that is unknown."""
-        return self.marks[path].text if path in self.marks else ""
 
     def _line(self, path: str) -> int:
         while path not in self.marks and path:
             path = parent(path)
         return self.marks[path].line if path in self.marks else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path in a document, from which errors are raised and paths below are reached."""
+
+    document: Document
+    path: str = ""
+
+    def at(self, *keys: str | int) -> "Place":
+        path = self.path
+        for key in keys:
+            path = child(path, key)
+        return Place(self.document, path)
+
+    def error(self, what: str, next_step: str | None = None) -> InvalidInputError:
+        """An error here, with the file and the line of the nearest value that the text holds."""
+        return InvalidInputError(what, where=self.document.where(self.path), next_step=next_step)
+
+    @property
+    def spelling(self) -> str:
+        """How the scalar here was written; empty where that is unknown."""
+        mark = self.document.marks.get(self.path)
+        return mark.text if mark else ""
 
 
 def parent(path: str) -> str:
@@ -129,8 +145,10 @@ class _Reader:
             raise self._refusal("", after, "the text holds several documents", "write one a file")
         return Document(value, self._document.name, self._document.marks)
 
-    def _value(self, event: Event, path: str, depth: int) -> Any:  # noqa: ANN401 - any YAML value
-        self._document.marks[path] = Mark(event.start_mark.line + 1)
+    def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
+        """The value that starts with ``event``; ``line`` is its key's, which is where a reader looks."""
+        mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
+        self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
             raise self._refusal(path, event, "aliases are refused", "write the value out")
         assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
@@ -151,7 +169,7 @@ class _Reader:
             below = child(path, key)
             if key in mapping:
                 raise self._refusal(below, event, f"the key {key!r} stands twice", "leave one of them out")
-            mapping[key] = self._value(next(self._events), below, depth + 1)
+            mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
 
     def _key(self, event: Event, path: str) -> str:
@@ -174,7 +192,6 @@ class _Reader:
         text: str = event.value
         if event.style:
             return text
-        self._document.marks[path] = Mark(event.start_mark.line + 1, text)
         if _NOT_FINITE.fullmatch(text):
             raise self._refusal(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
         value = _resolve(text)

@@ -1,0 +1,206 @@
+"""Parsed text to types: msgspec converts, and what it refuses is explained here with path, spelling and next step.
+
+The explanation walks the value along the type once more, so that a key inside a mapping of any names, a member of a
+tagged union and the nearest known name are all found.
+"""
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from artifacts.errors import InvalidInputError
+from registry.yaml import Document, Place
+
+T = TypeVar("T")
+
+_SHOWN = 60
+_NUMBERS = (inspect.IntType, inspect.FloatType)
+
+
+def convert(document: Document, wanted: type[T]) -> T:
+    """The document's value as ``wanted``, strictly: no number from text, no text from a number.
+
+    Raises:
+        InvalidInputError: at the first value that does not fit, in the order of the type's keys.
+    """
+    try:
+        return msgspec.convert(document.value, wanted)
+    except msgspec.ValidationError as error:
+        problem = _problem(Place(document), document.value, inspect.type_info(wanted))
+        raise problem or InvalidInputError(str(error), where=document.name) from error
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The next step after an unknown word: the nearest known one, or all of them."""
+    choices = sorted(known)
+    close = get_close_matches(word, choices, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
+
+
+def _plain(kind: inspect.Type) -> inspect.Type:
+    return _plain(kind.type) if isinstance(kind, inspect.Metadata) else kind
+
+
+def _problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError | None:  # noqa: ANN401
+    """The first reason why ``value`` is not of ``kind``."""
+    kind = _plain(kind)
+    if isinstance(kind, inspect.UnionType):
+        return _union_problem(place, value, kind)
+    if not _fits(value, kind):
+        return _mismatch(place, value, [kind])
+    if isinstance(kind, inspect.StructType):
+        return _struct_problem(place, value, kind)
+    if isinstance(kind, inspect.LiteralType) and value not in kind.values:
+        return _none_of(place, value, kind)
+    if isinstance(kind, inspect.DictType):
+        pairs = [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
+    elif isinstance(kind, inspect.VarTupleType):
+        pairs = [(place.at(index), inner, kind.item_type) for index, inner in enumerate(value)]
+    elif isinstance(kind, inspect.TupleType):
+        pairs = [(place.at(i), inner, of) for i, (inner, of) in enumerate(zip(value, kind.item_types, strict=False))]
+    else:
+        pairs = []
+    inside = (_problem(below, inner, of) for below, inner, of in pairs)
+    return next((problem for problem in inside if problem), None) or _limit_problem(place, value, kind)
+
+
+def _struct_problem(
+    place: Place, value: dict[str, Any], kind: inspect.StructType, path: str
+) -> InvalidInputError | None:
+    fields = {field.encode_name: field for field in kind.fields}
+    known = {*fields, kind.tag_field} if kind.tag_field else set(fields)
+    for key in value:
+        if key not in known:
+            return place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
+    for name, field in fields.items():
+        if name in value:
+            if problem := _problem(place, value[name], field.type, place.at(name)):
+                return problem
+        elif field.required:
+            return place.at(name).error(f"the key {name!r} is missing", "write it: it has no default")
+    return None
+
+
+def _union_problem(place: Place, value: Any, kind: inspect.UnionType) -> InvalidInputError | None:  # noqa: ANN401
+    members = [_plain(member) for member in kind.types]
+    structs = [member for member in members if isinstance(member, inspect.StructType)]
+    if isinstance(value, dict) and len(structs) > 1:
+        return _tagged_problem(place, value, structs)
+    fitting = [member for member in members if _fits(value, member)]
+    if not fitting:
+        return _mismatch(place, value, members)
+    problems = [_problem(place, value, member) for member in fitting]
+    return problems[0] if all(problems) else None
+
+
+def _tagged_problem(
+    place: Place, value: dict[str, Any], structs: list[inspect.StructType], path: str
+) -> InvalidInputError | None:
+    """Which member of a tagged union is meant, and what is wrong with it."""
+    field = structs[0].tag_field
+    assert field is not None
+    tags = {str(struct.tag): struct for struct in structs}
+    where = place.at(field)
+    if field not in value:
+        return where.error(f"the key {field!r} is missing", f"write one of {', '.join(tags)}")
+    tag = value[field]
+    if not isinstance(tag, str):
+        return _mismatch(where, tag, [inspect.StrType()])
+    if tag not in tags:
+        return where.error(f"{_shown(tag)} is none of {', '.join(tags)}", nearest(tag, tags))
+    return _struct_problem(place, value, tags[tag])
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a JSON value is called, and whether a value is one."""
+
+    name: str
+    types: tuple[type, ...]
+
+
+_FORMS: dict[type[inspect.Type], _Form] = {
+    inspect.StrType: _Form("text", (str,)),
+    inspect.IntType: _Form("a whole number", (int,)),
+    inspect.FloatType: _Form("a number", (int, float)),
+    inspect.BoolType: _Form("true or false", (bool,)),
+    inspect.NoneType: _Form("null", (type(None),)),
+    inspect.StructType: _Form("a mapping", (dict,)),
+    inspect.DictType: _Form("a mapping", (dict,)),
+    inspect.VarTupleType: _Form("a list", (list,)),
+    inspect.TupleType: _Form("a list", (list,)),
+}
+
+
+def _fits(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    """Whether ``value`` has the outer form of ``kind``; true and false are no numbers."""
+    if isinstance(kind, inspect.LiteralType):
+        return type(value) in {type(known) for known in kind.values}
+    if isinstance(kind, inspect.AnyType):
+        return True
+    form = _FORMS[type(kind)]
+    return isinstance(value, form.types) and not (isinstance(value, bool) and isinstance(kind, _NUMBERS))
+
+
+def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInputError:  # noqa: ANN401
+    expected = " or ".join(dict.fromkeys(_name(kind) for kind in kinds))
+    if isinstance(value, int | float) and any(isinstance(kind, inspect.StrType) for kind in kinds):
+        written = place.spelling or _shown(value)
+        return place.error(f"expected {expected}, found {_called(value)}: {written}", f'quote it: "{written}"')
+    what = f"expected {expected}, found {_called(value)}"
+    return place.error(f"{what}: {_shown(value)}" if isinstance(value, str | int | float) else what)
+
+
+def _name(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.LiteralType):
+        return "one of " + ", ".join(map(str, kind.values)) if len(kind.values) > 1 else repr(kind.values[0])
+    return _FORMS[type(kind)].name
+
+
+def _called(value: Any) -> str:  # noqa: ANN401
+    """How a found value's form is called."""
+    if isinstance(value, bool):
+        return "true or false"
+    forms = (form.name for form in _FORMS.values() if isinstance(value, form.types))
+    return next(forms, "something else")
+
+
+def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInputError:  # noqa: ANN401
+    if len(kind.values) == 1:
+        return place.error(f"expected {kind.values[0]!r}, found {_shown(value)}")
+    known = [str(choice) for choice in kind.values]
+    return place.error(f"{_shown(value)} is none of {', '.join(known)}", nearest(str(value), known))
+
+
+def _limit_problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError | None:  # noqa: ANN401
+    """A number out of its range, or too few or too many elements."""
+    if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
+        return place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
+    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
+        short = kind.min_length is not None and len(value) < kind.min_length
+        return (
+            place.error(f"expected at least {kind.min_length}, found {len(value)}" if value else "it is empty")
+            if short
+            else None
+        )
+    if not isinstance(kind, _NUMBERS):
+        return None
+    for limit, kept, words in (
+        (kind.ge, operator.ge, "at least"),
+        (kind.gt, operator.gt, "more than"),
+        (kind.le, operator.le, "at most"),
+        (kind.lt, operator.lt, "less than"),
+    ):
+        if limit is not None and not kept(value, limit):
+            return place.error(f"expected {words} {limit}, found {_shown(value)}")
+    return None
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -69,9 +69,7 @@ def _problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError 
     return next((problem for problem in inside if problem), None) or _limit_problem(place, value, kind)
 
 
-def _struct_problem(
-    place: Place, value: dict[str, Any], kind: inspect.StructType, path: str
-) -> InvalidInputError | None:
+def _struct_problem(place: Place, value: dict[str, Any], kind: inspect.StructType) -> InvalidInputError | None:
     fields = {field.encode_name: field for field in kind.fields}
     known = {*fields, kind.tag_field} if kind.tag_field else set(fields)
     for key in value:
@@ -79,7 +77,7 @@ def _struct_problem(
             return place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
     for name, field in fields.items():
         if name in value:
-            if problem := _problem(place, value[name], field.type, place.at(name)):
+            if problem := _problem(place.at(name), value[name], field.type):
                 return problem
         elif field.required:
             return place.at(name).error(f"the key {name!r} is missing", "write it: it has no default")
@@ -98,9 +96,7 @@ def _union_problem(place: Place, value: Any, kind: inspect.UnionType) -> Invalid
     return problems[0] if all(problems) else None
 
 
-def _tagged_problem(
-    place: Place, value: dict[str, Any], structs: list[inspect.StructType], path: str
-) -> InvalidInputError | None:
+def _tagged_problem(place: Place, value: dict[str, Any], structs: list[inspect.StructType]) -> InvalidInputError | None:
     """Which member of a tagged union is meant, and what is wrong with it."""
     field = structs[0].tag_field
     assert field is not None

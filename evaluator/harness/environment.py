@@ -1,0 +1,52 @@
+"""The environment of a phase: its thread counts, set before it starts, and the packages that it can import."""
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+_PACKAGE_ROOT = Path(__file__).parents[(__package__ or "").count(".") + 1]
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """What every runtime reads at its start; no count is left to a default."""
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "BLIS_NUM_THREADS": count,
+        "NUMEXPR_NUM_THREADS": count,
+        "TF_NUM_INTRAOP_THREADS": count,
+        "TF_NUM_INTEROP_THREADS": "1",
+    }
+
+
+def phase_variables(threads: int) -> dict[str, str]:
+    """The whole environment of a phase's process."""
+    path = [str(_PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        **thread_variables(threads),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def description(threads: int, predictor_threads: Mapping[str, int]) -> dict[str, Any]:
+    """Python, every package with its version, and the thread counts that were set."""
+    packages = {(found.name, found.version) for found in distributions()}
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "packages": [{"name": name, "version": version} for name, version in sorted(packages)],
+        "threads": {
+            "requested": threads,
+            "variables": thread_variables(threads),
+            "predictor": dict(predictor_threads),
+        },
+    }

@@ -1,0 +1,47 @@
+"""Why a run failed: a class that people can count, and the framework's reason in one line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "loadgen-invalid"]
+
+_LONGEST_REASON = 600
+# What frameworks say when an allocation fails and no MemoryError is raised: libstdc++ through ONNX Runtime, PyTorch's
+# allocator, TensorFlow's error code and its allocator.
+_MEMORY_WORDS = ("bad_alloc", "not enough memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "OOM when allocating")
+
+
+class Failure(Exception):  # noqa: N818 - a failure is a result with a class, no error of the harness
+    """A failure that becomes the run's result."""
+
+    def __init__(self, kind: FailureClass, message: str) -> None:
+        assert kind in get_args(FailureClass)
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+def reason(error: BaseException) -> str:
+    """What ``error`` says, in one line of bounded length."""
+    text = " ".join(str(error).split())
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
+
+
+def failure(kind: FailureClass, where: str, error: BaseException) -> Failure:
+    """The failure that ``error`` is: of class ``kind``, unless memory ran out."""
+    message = f"{where}: {reason(error)}"
+    exhausted = isinstance(error, MemoryError) or any(words in message for words in _MEMORY_WORDS)
+    return Failure("out-of-memory" if exhausted else kind, message)
+
+
+@contextmanager
+def failing(kind: FailureClass, where: str) -> Iterator[None]:
+    """Turn any error inside into a ``Failure`` that names ``where``."""
+    try:
+        yield
+    except Failure:
+        raise
+    except Exception as error:
+        raise failure(kind, where, error) from error

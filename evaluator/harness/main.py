@@ -1,0 +1,70 @@
+"""``harness JOB OUT``: run the job's phases and write ``OUT/result.json``."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import VERSION
+from .environment import description
+from .failures import Failure
+from .job import Job
+from .reading import JobError, read_job
+from .reports import write_json
+from .supervisor import run_phase
+
+RESULT_SCHEMA = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 whenever ``result.json`` was written, of a failed run too; 2 for a job that cannot be understood."""
+    parser = argparse.ArgumentParser(prog="harness", description="Run the job in JOB, write results to OUT.")
+    parser.add_argument("job", type=Path, metavar="JOB")
+    parser.add_argument("output", type=Path, metavar="OUT")
+    parser.add_argument("--phase", choices=("accuracy", "performance"), help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=VERSION)
+    arguments = parser.parse_args(argv)
+    folder, output = arguments.job.absolute(), arguments.output.absolute()
+    try:
+        job = read_job(folder / "job.json")
+    except JobError as error:
+        sys.stderr.write(f"harness: {error}\n")
+        return 2
+    if arguments.phase:
+        from .phase import run  # noqa: PLC0415 - only a phase loads numpy and a framework
+
+        run(arguments.phase, job, folder, output)
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        write_json(output / "result.json", _run(job, folder, output))
+    return 0
+
+
+def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The result: of all phases, or of those before the one that failed."""
+    failure: dict[str, str] | None = None
+    reports: dict[str, Mapping[str, Any]] = {}
+    timings: dict[str, float] = {}
+    for phase in job.phases:
+        try:
+            reports[phase], timings[phase] = run_phase(phase, folder, output, job.threads)
+        except Failure as error:
+            failure = {"class": error.kind, "message": error.message, "phase": phase}
+            break
+    threads: dict[str, int] = {}
+    for phase, report in reports.items():
+        threads = report["threads"]
+        timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
+    performance = reports.get("performance", {})
+    return {
+        "schema": RESULT_SCHEMA,
+        "harness": VERSION,
+        "outcome": "done" if failure is None else "failed",
+        "failure": failure,
+        "quality": reports.get("accuracy", {}).get("quality", {}),
+        "performance": performance.get("performance"),
+        "loadgen": performance.get("loadgen"),
+        "environment": description(job.threads, threads),
+        "timings": timings,
+    }

@@ -1,0 +1,183 @@
+"""The performance phase: what one call takes, on prepared tensors, query after query as LoadGen draws them."""
+
+import gc
+import hashlib
+import resource
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from . import loadgen, predictors
+from .accuracy import call
+from .datasets import Samples, open_samples
+from .failures import Failure
+from .job import Job, SingleStream
+from .pipeline import prepared, stack
+from .predictors import Predictor, Tensors
+from .reports import Progress, Timings
+
+SAMPLES = "samples.safetensors"
+
+# Prepared tensors are kept in memory: at most this many samples, and at most this many bytes of them. The bound is
+# the same on every host, since LoadGen's traffic depends on it.
+_MOST_LOADED = 1024
+_MOST_BYTES = 256 << 20
+# LoadGen needs an estimate of a call, and counts its first query: something was called before, whatever is asked.
+_FEWEST_WARMUP_CALLS = 3
+_COLUMNS = 5
+
+
+class Meter:
+    """One row a call: nanoseconds of wall clock and of CPU, involuntary context switches, the index, the start.
+
+    CPU time and switches are the calling thread's where all work is done there, else the process's.
+    """
+
+    def __init__(self, predictor: Predictor, threads: int) -> None:
+        self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
+        self.rows = array("q")
+        self._predict = predictor.predict
+
+    def reader(self, tensors: dict[int, Tensors], after: Callable[[int], None]) -> Callable[[int], None]:
+        """A function that measures the call on the sample of an index, then tells ``after`` how many were made.
+
+        The clock runs around the call alone: counters are read before it starts and after it stopped.
+        """
+        predict, extend, wall, usage = self._predict, self.rows.extend, time.perf_counter_ns, resource.getrusage
+        cpu = time.thread_time_ns if self.scope == "thread" else time.process_time_ns
+        who = resource.RUSAGE_THREAD if self.scope == "thread" else resource.RUSAGE_SELF
+        made = 0
+
+        def read(index: int) -> None:
+            nonlocal made
+            batch = tensors[index]
+            switches = usage(who).ru_nivcsw
+            used = cpu()
+            start = wall()
+            answer = predict(batch)
+            stop = wall()
+            used = cpu() - used
+            switches = usage(who).ru_nivcsw - switches
+            extend((stop - start, used, switches, index, start))
+            del answer
+            made += 1
+            after(made)
+
+        return read
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report; the samples are written beside it.
+
+    Raises:
+        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+    """
+    assert isinstance(job.scenario, SingleStream)
+    timings = Timings()
+    with timings.of("load"):
+        predictor = predictors.load(job.model, folder / "model", job.threads)
+    traffic = _Traffic(job, open_samples(job.dataset, folder / "dataset"), timings)
+    with timings.of("warmup"):
+        warmup = _warm_up(predictor, traffic.first, max(job.scenario.warmup, _FEWEST_WARMUP_CALLS))
+    meter = Meter(predictor, job.threads)
+    log = traffic.measure(meter, min(warmup), output / "loadgen")
+    predictor.close()
+    rows = np.frombuffer(meter.rows, np.int64).reshape(-1, _COLUMNS)
+    _save(rows, warmup, output / SAMPLES)
+    return {
+        "performance": {
+            "queries": len(rows),
+            "samples_per_query": 1,
+            "duration_s": float(rows[-1, 4] + rows[-1, 0] - rows[0, 4]) / 1e9,
+            "preempted": int((rows[:, 2] > 0).sum()),
+            "cpu_scope": meter.scope,
+            "loaded_samples": traffic.loaded,
+            "warmup_calls": len(warmup),
+        },
+        "loadgen": {
+            "version": log.version,
+            "valid": log.valid,
+            "errors": list(log.errors),
+            "settings": log.settings,
+            "results": log.results,
+            "sequence_sha256": hashlib.sha256(rows[:, 3].astype("<i8").tobytes()).hexdigest(),
+        },
+        "threads": dict(predictor.threads),
+        "timings": timings.seconds,
+    }
+
+
+class _Traffic:
+    """The samples that LoadGen chooses, prepared once before it starts the clock, and its run over them."""
+
+    def __init__(self, job: Job, samples: Samples, timings: Timings) -> None:
+        if not len(samples):
+            raise Failure("load", "dataset: the split has no samples")
+        self._job = job
+        self._samples = samples
+        self._timings = timings
+        self._tensors: dict[int, Tensors] = {}
+        self.first = self._prepare(0)
+        size = sum(values.nbytes for values in self.first.values())
+        self.loaded = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // max(size, 1)))
+
+    def measure(self, meter: Meter, fastest_ns: int, folder: Path) -> loadgen.Log:
+        """LoadGen's account of the run; ``fastest_ns`` is the fastest call so far."""
+        scenario = self._job.scenario
+        assert isinstance(scenario, SingleStream)
+        expected = max(scenario.min_queries, round(scenario.min_duration * 1e9 / fastest_ns))
+        progress = Progress("performance", expected)
+        settings = loadgen.Settings(
+            min_queries=scenario.min_queries,
+            min_duration=scenario.min_duration,
+            # Half of the fastest call: LoadGen must never run out of the queries that it generates before it starts.
+            expected_latency_ns=max(1, fastest_ns // 2),
+            seeds=self._job.seeds,
+        )
+        source = loadgen.Source(len(self._samples), self.loaded, self._load)
+        start = time.perf_counter()
+        log = loadgen.single_stream(meter.reader(self._tensors, progress.at), source, settings, folder)
+        self._timings.seconds["queries"] = time.perf_counter() - start - self._timings.seconds["prepare"]
+        return log
+
+    def _load(self, indices: Sequence[int]) -> None:
+        chosen = dict.fromkeys(indices)
+        progress = Progress("prepare", len(chosen))
+        with self._timings.of("prepare"):
+            for done, index in enumerate(chosen, start=1):
+                self._tensors[index] = self._prepare(index)
+                progress.at(done)
+        # No collection of garbage between here and the end of the process falls into a call.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def _prepare(self, index: int) -> Tensors:
+        return stack(self._job.model, [prepared(self._job.model, self._samples, index)])
+
+
+def _warm_up(predictor: Predictor, batch: Tensors, calls: int) -> list[int]:
+    """Nanoseconds of each of ``calls`` calls, which are no samples."""
+    found = []
+    for _ in range(calls):
+        start = time.perf_counter_ns()
+        call(predictor, batch, "warm-up")
+        found.append(time.perf_counter_ns() - start)
+    return found
+
+
+def _save(rows: NDArray[np.int64], warmup: Sequence[int], path: Path) -> None:
+    columns: dict[str, NDArray[Any]] = {
+        "latency_ns": rows[:, 0].copy(),
+        "cpu_ns": rows[:, 1].copy(),
+        "preempted": (rows[:, 2] > 0).astype(np.uint8),
+        "index": rows[:, 3].copy(),
+        "warmup_ns": np.asarray(warmup, np.int64),
+    }
+    save_file(columns, path)

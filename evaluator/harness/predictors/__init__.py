@@ -1,0 +1,65 @@
+"""Predictors: one module a framework, found by its name; a new one touches no other file.
+
+A module has ``load(folder, model, threads) -> Predictor``, and is the only one that imports its framework.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from numpy.typing import NDArray
+
+from ..failures import Failure, failing
+from ..job import Model
+
+Tensors = dict[str, NDArray[Any]]
+
+
+class Predictor(Protocol):
+    """Drives one framework. ``threads`` is what it was set to, by the framework's own names.
+
+    ``in_caller`` says that with one thread all work is done by the calling thread, so that this thread's clock and
+    counters tell of nothing else.
+    """
+
+    @property
+    def in_caller(self) -> bool: ...
+
+    @property
+    def threads(self) -> Mapping[str, int]: ...
+
+    def predict(self, batch: Tensors) -> Tensors:
+        """The outputs, by their names in the manifest, of inputs by theirs; arrays that no later call changes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def load(model: Model, folder: Path, threads: int) -> Predictor:
+    """The model, ready to predict on ``threads`` threads; its files are in ``folder``.
+
+    Raises:
+        Failure: ``load``, with the framework's reason; ``out-of-memory``.
+    """
+    with failing("load", f"model, predictor {model.predictor}, format {model.format}"):
+        module = import_module(f".{model.predictor}", __name__)
+        return cast(Predictor, module.load(folder, model, threads))
+
+
+def graph(folder: Path, model: Model) -> Path:
+    """The model's file, or tree, of role ``graph``; there must be exactly one."""
+    paths = [file.path for file in model.files if file.role == "graph"]
+    if len(paths) != 1:
+        raise Failure("load", f"model: {len(paths)} files of role graph, one is needed")
+    return folder / paths[0]
+
+
+def by_position(model: Model, values: object) -> Tensors:
+    """Outputs of a framework that names none, a tensor, a sequence or a mapping of tensors, in the manifest's order."""
+    listed = list(values.values()) if isinstance(values, Mapping) else values
+    several = listed if isinstance(listed, list | tuple) else [listed]
+    names = [port.name for port in model.outputs]
+    if len(several) != len(names):
+        raise ValueError(f"the model returns {len(several)} tensors, the manifest names {len(names)}")
+    return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, several, strict=True)}

@@ -1,0 +1,14 @@
+"""TFLite graphs in LiteRT."""
+
+from pathlib import Path
+
+from ai_edge_litert.interpreter import Interpreter
+
+from ..job import Model
+from . import graph
+from .interpreter import Interpreted
+
+
+def load(folder: Path, model: Model, threads: int) -> Interpreted:
+    interpreter = Interpreter(model_path=str(graph(folder, model)), num_threads=threads)
+    return Interpreted(interpreter, model, threads)

@@ -1,0 +1,59 @@
+"""What the harness writes: files that appear whole or not at all, and progress as JSON lines."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_SECONDS_BETWEEN_LINES = 0.5
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write ``document``; whoever sees the file sees all of it."""
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("w", encoding="utf-8") as stream:
+        json.dump(document, stream, indent=1, sort_keys=True)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
+
+
+class Progress:
+    """Lines ``{"phase", "done", "total"}`` on standard output, at most two a second and one at each end."""
+
+    def __init__(self, phase: str, total: int) -> None:
+        self._phase = phase
+        self._total = total
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._line(0)
+
+    def at(self, done: int) -> None:
+        now = time.monotonic()
+        if done >= self._total or now >= self._next:
+            self._next = now + _SECONDS_BETWEEN_LINES
+            self._line(done)
+
+    def _line(self, done: int) -> None:
+        line = json.dumps({"phase": self._phase, "done": min(done, self._total), "total": self._total})
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+class Timings:
+    """Seconds by the name of what took them."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Add what passes inside to ``name``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -1,0 +1,93 @@
+"""Steps that take any numeric tensor."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .tensor import StepError, Tensor, axis_of, floating, saturate
+
+
+def cast(tensor: Tensor, *, dtype: str) -> Tensor:
+    """Another type: into an integer type rounded half to even and clipped to its range."""
+    return Tensor(saturate(tensor.values, np.dtype(dtype)), tensor.layout)
+
+
+def scale(tensor: Tensor, *, factor: float) -> Tensor:
+    """``x * factor``, in the tensor's floating type, of an integer tensor in float32."""
+    values = floating(tensor.values)
+    return Tensor(values * values.dtype.type(factor), tensor.layout)
+
+
+def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """``(x - mean) / std`` along the axis C, in the tensor's floating type, of an integer tensor in float32."""
+    values = floating(tensor.values)
+    shape = [1] * values.ndim
+    if len(mean) != len(std):
+        raise StepError(f"{len(mean)} means and {len(std)} deviations")
+    if len(mean) > 1:
+        axis = axis_of(tensor, "C", "normalize with more than one mean")
+        if values.shape[axis] != len(mean):
+            raise StepError(f"{len(mean)} means for {values.shape[axis]} channels")
+        shape[axis] = len(mean)
+    means = np.asarray(mean, values.dtype).reshape(shape)
+    deviations = np.asarray(std, values.dtype).reshape(shape)
+    return Tensor((values - means) / deviations, tensor.layout)
+
+
+def transpose(tensor: Tensor, *, layout: str) -> Tensor:
+    """The axes in the order that ``layout`` names; its N, the batch, is not in a sample."""
+    wanted = layout.replace("N", "")
+    if tensor.layout is None or sorted(wanted) != sorted(tensor.layout):
+        raise StepError(f"no way from the layout {tensor.layout} to {layout}")
+    order = [tensor.layout.index(letter) for letter in wanted]
+    return Tensor(np.transpose(tensor.values, order), wanted)
+
+
+def reshape(tensor: Tensor, *, shape: Sequence[int]) -> Tensor:
+    """The same values in row-major order under another shape; the axes lose their names."""
+    return Tensor(np.reshape(tensor.values, tuple(shape)), None)
+
+
+def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length and a side
+    tensor: Tensor,
+    *,
+    value: float,
+    top: int | None = None,
+    bottom: int | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    length: int | None = None,
+    side: str | None = None,
+) -> Tensor:
+    """Borders of ``value`` around a picture, in pixels; or the first axis padded or cut to ``length`` at ``side``."""
+    values = tensor.values
+    fill = np.asarray(value).astype(values.dtype)
+    if fill != value and values.dtype.kind != "f":
+        raise StepError(f"{value} is no {values.dtype}")
+    widths = [(0, 0)] * values.ndim
+    if top is not None and bottom is not None and left is not None and right is not None:
+        widths[axis_of(tensor, "H", "pad")] = (top, bottom)
+        widths[axis_of(tensor, "W", "pad")] = (left, right)
+    elif length is not None and side in ("start", "end"):
+        missing = max(0, length - len(values))
+        widths[0] = (0, missing) if side == "end" else (missing, 0)
+        values = values[:length] if side == "end" else values[max(0, len(values) - length) :]
+    else:
+        raise StepError("pad needs top, bottom, left and right, or length and side")
+    return Tensor(np.pad(values, widths, constant_values=fill), tensor.layout)
+
+
+def quantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
+    """``clip(round(x / scale) + zero_point)``; the division is of the tensor's floating type, of integers float32."""
+    values = floating(tensor.values)
+    steps = np.rint(values / values.dtype.type(scale)).astype(np.float64)
+    return Tensor(saturate(steps + zero_point, np.dtype(dtype)), tensor.layout)
+
+
+def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
+    """``(x - zero_point) * scale`` in the floating type ``dtype``."""
+    wanted = np.dtype(dtype)
+    if wanted.kind != "f":
+        raise StepError(f"dequantize yields a floating type, not {dtype}")
+    steps = (tensor.values.astype(np.float64) - zero_point).astype(wanted)
+    return Tensor(steps * wanted.type(scale), tensor.layout)

@@ -1,0 +1,108 @@
+"""Steps of pictures: decoding, and the sampling that Pillow does."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from .interpolation import interpolate
+from .tensor import StepError, Tensor, by_rows, saturate
+
+Source = bytes | NDArray[np.uint8]
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "area": Image.Resampling.BOX,
+}
+
+
+def decode(source: Source, *, color: str, exif: str) -> Tensor:
+    """``source`` as uint8 H x W x C, C = 1 for ``L``: an encoded file in full, an array only converted.
+
+    Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held.
+    """
+    mode = "L" if color == "L" else "RGB"
+    if isinstance(source, bytes):
+        with Image.open(io.BytesIO(source)) as opened:
+            picture = ImageOps.exif_transpose(opened) if exif == "apply" else opened
+            values = np.asarray(picture.convert(mode))
+    else:
+        values = np.asarray(
+            Image.fromarray(np.squeeze(source, 2) if source.shape[2:] == (1,) else source).convert(mode)
+        )
+    if color == "L":
+        values = values[..., np.newaxis]
+    return Tensor(values[..., ::-1] if color == "BGR" else values, "HWC")
+
+
+def resize(
+    tensor: Tensor,
+    *,
+    method: str,
+    antialias: bool,
+    size: Sequence[int] | None = None,
+    shorter: int | None = None,
+    coordinates: str | None = None,
+) -> Tensor:
+    """Another height and width; with ``shorter`` the other side becomes ``round(side * shorter / shortest)``.
+
+    With ``antialias`` it is Pillow's resampling, on uint8 in 8 bits, on float32 in float32. Without it the pixels
+    around each point are weighed, whatever the scale, and uint8 is rounded half to even.
+    """
+    if tensor.values.dtype not in (np.uint8, np.float32):
+        raise StepError(f"resize takes uint8 or float32, not {tensor.values.dtype}")
+
+    def resized(values: NDArray[Any]) -> NDArray[Any]:
+        height, width = _target(values.shape[:2], size, shorter)
+        if antialias:
+            return _resample(values, (height, width), method)
+        if coordinates is None:
+            raise StepError("resize without antialias needs coordinates")
+        exact = interpolate(values.astype(np.float64), (height, width), method, coordinates)
+        return saturate(exact, values.dtype)
+
+    return by_rows(tensor, "resize", resized)
+
+
+def _target(shape: tuple[int, ...], size: Sequence[int] | None, shorter: int | None) -> tuple[int, int]:
+    if size is not None:
+        return size[0], size[1]
+    if shorter is None:
+        raise StepError("resize needs size or shorter")
+    shortest = min(shape)
+    height, width = (shorter if side == shortest else round(side * shorter / shortest) for side in shape)
+    return height, width
+
+
+def _resample(values: NDArray[Any], size: tuple[int, int], method: str) -> NDArray[Any]:
+    """Pillow's, three 8-bit channels at once and all others one by one; its own order is (width, height)."""
+    if method not in _FILTERS:
+        raise StepError(f"no method {method!r}")
+    if values.dtype == np.uint8 and values.shape[2] == 3:  # noqa: PLR2004 - red, green, blue
+        channels = [np.ascontiguousarray(values)]
+    else:
+        channels = [np.ascontiguousarray(values[..., index]) for index in range(values.shape[2])]
+    results = [Image.fromarray(channel).resize((size[1], size[0]), _FILTERS[method]) for channel in channels]
+    return np.dstack([np.asarray(result) for result in results])
+
+
+def center_crop(tensor: Tensor, *, size: Sequence[int] | None = None, fraction: float | None = None) -> Tensor:
+    """The middle: ``size``, or each side times ``fraction`` rounded half to even; offsets are rounded down."""
+
+    def cropped(values: NDArray[Any]) -> NDArray[Any]:
+        sides = values.shape[:2]
+        if size is None and fraction is None:
+            raise StepError("center_crop needs size or fraction")
+        wanted = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
+        if any(want > side for want, side in zip(wanted, sides, strict=True)):
+            raise StepError(f"no crop of {list(wanted)} in a picture of {list(sides)}")
+        top, left = ((side - want) // 2 for want, side in zip(wanted, sides, strict=True))
+        return values[top : top + wanted[0], left : left + wanted[1]]
+
+    return by_rows(tensor, "center_crop", cropped)

@@ -1,0 +1,53 @@
+"""What steps pass on: values, and which axis means what."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class StepError(ValueError):
+    """A step cannot be done on this tensor."""
+
+
+class Tensor(NamedTuple):
+    """One sample. ``layout`` names its axes without the batch (``HWC``); None where a step left them nameless."""
+
+    values: NDArray[Any]
+    layout: str | None = None
+
+
+def axis_of(tensor: Tensor, letter: str, step: str) -> int:
+    """The axis called ``letter``; ``StepError`` if the layout has none."""
+    if tensor.layout is None or letter not in tensor.layout:
+        raise StepError(f"{step} needs an axis {letter}; the layout here is {tensor.layout}")
+    return tensor.layout.index(letter)
+
+
+def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Tensor:
+    """``function`` of the values as H x W x C, put back into the tensor's own layout."""
+    order = [axis_of(tensor, letter, step) for letter in "HWC"]
+    result = function(np.transpose(tensor.values, order))
+    return Tensor(np.transpose(result, np.argsort(order)), tensor.layout)
+
+
+def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """``values`` as ``dtype``; an integer type takes them rounded half to even and clipped to its range.
+
+    A plain conversion of what does not fit differs from processor to processor.
+    """
+    if dtype.kind not in "iu" or values.dtype == dtype:
+        return values.astype(dtype)
+    limits = np.iinfo(dtype)
+    if values.dtype.kind == "f":
+        return np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max).astype(dtype)
+    own = np.iinfo(values.dtype)
+    return np.clip(values, max(limits.min, own.min), min(limits.max, own.max)).astype(dtype)
+
+
+def floating(values: NDArray[Any]) -> NDArray[Any]:
+    """``values`` themselves if they are of a floating type, else as float32."""
+    if values.dtype.kind == "f":
+        return values
+    return values.astype(np.float32)

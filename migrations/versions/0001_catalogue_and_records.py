@@ -48,8 +48,7 @@ def downgrade() -> None:
     for guard in reversed(GUARDS):
         if guard.table == "runs":
             op.drop_table("open_runs")
-        if guard.table not in ("versions", "locks", "run_ends"):
-            op.drop_table(guard.table)
+        op.drop_table(guard.table)
 
 
 def create_versions() -> None:

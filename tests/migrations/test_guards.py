@@ -1,0 +1,132 @@
+"""Whoever opens the file with any SQL, without our code and our settings, changes nothing that is published."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import JSON, Boolean, Column, Engine, Float, Integer, Table, text
+
+from evaluator.records.tables import open_runs, runs
+from registry.catalogue.database import writing
+from registry.catalogue.guards import guards, missing, triggers
+
+METADATA = runs.metadata
+GUARDS = {guard.table: guard for guard in guards(METADATA)}
+TABLES = [METADATA.tables[name] for name in GUARDS]
+SEALED = [table for table in TABLES if GUARDS[table.name].seal]
+CHILDREN_FIRST = [*SEALED, *(table for table in TABLES if table not in SEALED)]
+
+
+def value(column: Column[Any], text: str) -> Any:  # noqa: ANN401 - a value of any column
+    if isinstance(column.type, Boolean | Integer):
+        return len(text)
+    return 0.5 if isinstance(column.type, Float) else "{}" if isinstance(column.type, JSON) else text
+
+
+def row(table: Table, text: str) -> dict[str, Any]:
+    """A row whose key columns are all ``text``, so that rows of different tables belong together."""
+    return {column.name: value(column, text) for column in table.columns}
+
+
+def put(connection: sqlite3.Connection, verb: str, table: Table, values: dict[str, Any], clause: str = "") -> None:
+    names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" for _ in values)
+    connection.execute(f"{verb} INTO {table.name} ({names}) VALUES ({marks}) {clause}", tuple(values.values()))
+
+
+def content(connection: sqlite3.Connection) -> dict[str, list[Any]]:
+    return {table.name: connection.execute(f"SELECT * FROM {table.name}").fetchall() for table in TABLES}
+
+
+@pytest.fixture
+def raw(migrated: Engine, path: Path) -> Iterator[sqlite3.Connection]:
+    """The file as a stranger opens it, with one row in every table."""
+    migrated.dispose()
+    connection = sqlite3.connect(path, isolation_level=None)
+    for table in CHILDREN_FIRST:
+        put(connection, "INSERT", table, row(table, "a"))
+    yield connection
+    connection.close()
+
+
+def refused(connection: sqlite3.Connection, statement: Any, *arguments: Any) -> None:  # noqa: ANN401 - see put
+    before = content(connection)
+    with pytest.raises(sqlite3.IntegrityError, match="is append-only"):
+        statement(connection, *arguments)
+    assert content(connection) == before
+
+
+def test_every_table_is_append_only_but_the_list_of_open_runs() -> None:
+    assert set(METADATA.tables.values()) - set(TABLES) == {open_runs}
+
+
+def test_no_trigger_is_missing_after_migrating(migrated: Engine) -> None:
+    with writing(migrated) as connection:
+        found = connection.execute(text("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'")).scalar_one()
+        assert missing(connection, GUARDS.values()) == ()
+        assert found == 3 * len(TABLES) + len(SEALED)
+
+
+@pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
+def test_a_trigger_that_was_dropped_or_changed_is_found(migrated: Engine, guard: Any) -> None:  # noqa: ANN401
+    for name, statement in triggers(guard, "sqlite").items():
+        with writing(migrated) as connection:
+            connection.execute(text(f"DROP TRIGGER {name}"))
+            assert missing(connection, GUARDS.values()) == (name,)
+            connection.execute(text(statement.replace("BEFORE", "AFTER")))
+            assert missing(connection, GUARDS.values()) == (name,)
+            connection.rollback()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_no_table_has_a_row_number_that_a_replace_could_use(raw: sqlite3.Connection, table: Table) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="rowid"):
+        raw.execute(f"SELECT rowid FROM {table.name}")
+
+
+@pytest.mark.parametrize("verb", ["UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE", "UPDATE OR ROLLBACK"])
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_update_is_refused_whatever_the_column(raw: sqlite3.Connection, table: Table, verb: str) -> None:
+    for column in table.columns:
+        refused(raw, lambda c, name=column.name: c.execute(f'{verb} {table.name} SET "{name}" = "{name}"'))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_delete_is_refused(raw: sqlite3.Connection, table: Table) -> None:
+    refused(raw, lambda c: c.execute(f"DELETE FROM {table.name}"))
+    refused(raw, lambda c: c.execute(f"DELETE FROM {table.name} WHERE true"))
+
+
+@pytest.mark.parametrize(
+    "verb", ["REPLACE", "INSERT OR REPLACE", "INSERT OR IGNORE", "INSERT OR FAIL", "INSERT OR ROLLBACK"]
+)
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_an_insert_over_any_unique_key_is_refused(raw: sqlite3.Connection, table: Table, verb: str) -> None:
+    for key in GUARDS[table.name].keys:
+        taken = {name: part for name, part in row(table, "a").items() if name in key}
+        refused(raw, put, verb, table, row(table, "bc") | taken)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_an_upsert_is_refused_whatever_the_key(raw: sqlite3.Connection, table: Table) -> None:
+    for key in GUARDS[table.name].keys:
+        taken = {name: part for name, part in row(table, "a").items() if name in key}
+        free = next(column.name for column in reversed(list(table.columns)))
+        clause = f'ON CONFLICT ({", ".join(key)}) DO UPDATE SET "{free}" = excluded."{free}"'
+        refused(raw, put, "INSERT", table, row(table, "bc") | taken, clause)
+
+
+@pytest.mark.parametrize("table", SEALED, ids=[table.name for table in SEALED])
+def test_nothing_is_added_to_what_is_sealed(raw: sqlite3.Connection, table: Table) -> None:
+    seal = GUARDS[table.name].seal
+    assert seal is not None
+    whole = {name for name, _ in seal.columns}
+    own = {name: part for name, part in row(table, "bc").items() if name not in whole}
+    refused(raw, put, "INSERT", table, row(table, "a") | own)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=GUARDS)
+def test_a_row_of_its_own_is_accepted(raw: sqlite3.Connection, table: Table) -> None:
+    put(raw, "INSERT", table, row(table, "bc"))
+    assert len(content(raw)[table.name]) == 2

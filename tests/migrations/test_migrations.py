@@ -1,0 +1,125 @@
+"""The schema is made by the revisions alone: completely, at once, by one of several processes."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
+
+from artifacts.errors import UnavailableError
+from evaluator.records.tables import runs
+from migrations import HEAD, configure, revision, upgrade
+from migrations.check import check
+from registry.catalogue.database import BUSY_TIMEOUT_MS, open_engine, reading, writing
+from registry.catalogue.guards import guards, missing
+
+ROOT = Path(__file__).resolve().parents[2]
+UPGRADE = """
+import sys, pathlib
+from migrations import upgrade
+from registry.catalogue.database import open_engine
+engine = open_engine(pathlib.Path(sys.argv[1]))
+upgrade(engine)
+print("alembic" in sys.modules)
+"""
+
+
+def test_head_is_the_only_newest_revision(engine: Engine) -> None:
+    with reading(engine) as connection:
+        assert ScriptDirectory.from_config(configure(connection)).get_heads() == [HEAD]
+
+
+def test_the_revisions_make_what_the_tables_say(tmp_path: Path) -> None:
+    assert check(tmp_path) == []
+
+
+def test_the_check_sees_a_difference(migrated: Engine) -> None:
+    with writing(migrated) as connection:
+        connection.execute(text("ALTER TABLE open_runs ADD COLUMN more TEXT"))
+        with pytest.raises(Exception, match="more"):
+            command.check(configure(connection))
+        connection.rollback()
+
+
+def test_down_and_up_again_loses_no_guard(migrated: Engine) -> None:
+    with writing(migrated) as connection:
+        command.downgrade(configure(connection), "base")
+        assert inspect(connection).get_table_names() == ["alembic_version"]
+    upgrade(migrated)
+    with reading(migrated) as connection:
+        assert set(runs.metadata.tables) < set(inspect(connection).get_table_names())
+        assert missing(connection, guards(runs.metadata)) == ()
+
+
+def test_an_upgrade_that_fails_leaves_nothing(engine: Engine, path: Path) -> None:
+    with writing(engine) as connection:
+        connection.execute(text("CREATE TABLE run_blobs (in_the_way TEXT)"))
+    with pytest.raises(UnavailableError, match="run_blobs"):
+        upgrade(engine)
+    with reading(engine) as connection:
+        assert inspect(connection).get_table_names() == ["run_blobs"]
+        assert revision(connection) is None
+    assert path.exists()
+
+
+def test_a_database_of_a_newer_benchlock_is_left_alone(migrated: Engine) -> None:
+    with writing(migrated) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(UnavailableError, match="9999"):
+        upgrade(migrated)
+
+
+def test_a_database_at_head_is_opened_without_alembic(path: Path) -> None:
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", UPGRADE, path], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert answers == ["True\n", "False\n"]
+
+
+def test_processes_that_upgrade_at_once_make_one_schema(path: Path) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", UPGRADE, path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    results = [process.communicate() for process in started]
+    assert [(process.returncode, err) for process, (_, err) in zip(started, results, strict=True)] == [(0, b"")] * 4
+    engine = open_engine(path)
+    with reading(engine) as connection:
+        assert revision(connection) == HEAD
+        assert missing(connection, guards(runs.metadata)) == ()
+    engine.dispose()
+
+
+def test_a_connection_is_durable_and_keeps_foreign_keys(migrated: Engine) -> None:
+    with reading(migrated) as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": BUSY_TIMEOUT_MS}
+
+
+def test_what_is_no_database_is_said_in_one_line(path: Path) -> None:
+    path.write_bytes(b"this is no database, and long enough to be looked at by SQLite " * 20)
+    engine = open_engine(path)
+    with pytest.raises(UnavailableError, match="not a database"):
+        upgrade(engine)
+    engine.dispose()
+
+
+def test_a_reader_does_not_wait_for_a_writer(migrated: Engine, path: Path) -> None:
+    with writing(migrated) as connection:
+        connection.execute(text("CREATE TABLE more (column_of_it TEXT)"))
+        with sqlite3.connect(path, timeout=0) as other:
+            assert other.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)
+        other.close()
+        connection.rollback()

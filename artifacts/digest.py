@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NewType
 
 from artifacts.errors import InvalidInputError
+from artifacts.progress import Advance, unnoticed
 
 Digest = NewType("Digest", str)
 
@@ -59,10 +60,11 @@ def chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def describe(stream: BinaryIO) -> Descriptor:
-    """Digest and size of the rest of ``stream``."""
+def describe(stream: BinaryIO, advance: Advance = unnoticed) -> Descriptor:
+    """Digest and size of the rest of ``stream``; ``advance`` is told the bytes read."""
     state, size = hashlib.sha256(), 0
     for chunk in chunks(stream):
         state.update(chunk)
         size += len(chunk)
+        advance(len(chunk))
     return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)

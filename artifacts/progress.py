@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 Advance = Callable[[int], None]
 
@@ -15,9 +15,16 @@ class Progress(Protocol):
         ...
 
 
+def unnoticed(_step: int) -> None:
+    """The advance of a task that nobody watches."""
+
+
 class Silent:
     """Shows nothing."""
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's
-        yield lambda _step: None
+        yield unnoticed
+
+
+SILENT: Final = Silent()

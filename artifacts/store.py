@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from artifacts.digest import Descriptor, Digest, describe
-from artifacts.errors import IntegrityError, UnknownNameError
+from artifacts.digest import Descriptor, Digest, describe, digest_bytes
+from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
+from artifacts.progress import Advance, unnoticed
+
+REPAIR = "publish the file again (the right bytes replace the damaged ones), or import a bundle that holds it"
 
 
 class BlobNotFoundError(UnknownNameError):
@@ -15,10 +19,42 @@ class BlobNotFoundError(UnknownNameError):
 
 
 class BlobStore(Protocol):
-    """Immutable bytes by digest. A blob is visible only after its digest was verified, and read-only from then on."""
+    """Immutable bytes by digest. A blob is visible only after its digest was verified, and read-only from then on.
 
-    def put(self, stream: BinaryIO, expected: Digest | None = None) -> Descriptor:
-        """Keep the rest of ``stream``; idempotent. ``IntegrityError`` if ``expected`` differs: nothing is visible."""
+    Every verb raises ``UnavailableError`` when what lies beneath fails (a full disk, a folder without permission); what
+    was stored before stays stored. Memory is bounded whatever the size of a blob.
+    """
+
+    def put(
+        self,
+        stream: BinaryIO,
+        expected: Digest | None = None,
+        *,
+        name: str = "the content",
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        """Keep the rest of ``stream``; idempotent, and repairs a damaged blob of the same digest.
+
+        ``name`` is what errors call it; ``advance`` is told the bytes read.
+
+        Raises:
+            IntegrityError: its digest is not ``expected``; nothing became visible. Names both.
+        """
+        ...
+
+    def put_file(
+        self,
+        path: Path,
+        expected: Digest | None = None,
+        *,
+        name: str | None = None,
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        """As ``put``, of a local file; ``name`` defaults to its path.
+
+        Raises:
+            InvalidInputError: there is no regular file.
+        """
         ...
 
     def open(self, digest: Digest) -> BinaryIO:
@@ -35,34 +71,93 @@ class BlobStore(Protocol):
         """Forget the blob; no error if absent."""
         ...
 
-    def list(self) -> Iterator[Digest]: ...
+    def list(self) -> Iterator[Digest]:
+        """Every blob, in no promised order."""
+        ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """While held, nothing that was put is collected as garbage."""
+        """While held, nothing that was put is collected as garbage. Many may hold it at once, nested too."""
         ...
 
     def collecting(self) -> AbstractContextManager[None]:
-        """Exclusive against ``writing``, for garbage collection alone."""
+        """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone."""
         ...
 
 
-def verify(store: BlobStore, digest: Digest, *, name: str, size: int | None = None) -> Descriptor:
-    """Read the whole blob and compare digest and size.
+def mismatch(name: str, expected: Digest, found: Descriptor, *, next_step: str = REPAIR) -> IntegrityError:
+    """The error of bytes that are not what their digest says: names the file and both digests."""
+    return IntegrityError(
+        f"{name} is not what its digest says: expected {expected}, found {found.digest} ({found.size} bytes)",
+        where=name,
+        next_step=next_step,
+    )
+
+
+def refuse_other(name: str, expected: Digest | None, found: Descriptor) -> None:
+    """Nothing, where ``found`` is what was ``expected``, or nothing was.
+
+    Raises:
+        IntegrityError: it is something else; for bytes on their way into a store.
+    """
+    if expected is not None and found.digest != expected:
+        raise mismatch(name, expected, found, next_step="correct the file, or the digest that was written down for it")
+
+
+def verify(
+    store: BlobStore, digest: Digest, *, name: str, size: int | None = None, advance: Advance = unnoticed
+) -> Descriptor:
+    """Read the whole blob and compare digest and size; ``advance`` is told the bytes read.
 
     Raises:
         IntegrityError: absent, or other bytes; names ``name`` and both digests.
+        UnavailableError: the bytes cannot be read.
     """
-    try:
-        with store.open(digest) as stream:
-            found = describe(stream)
-    except BlobNotFoundError as error:
+    with _opened(store, digest, name) as stream:
+        try:
+            found = describe(stream, advance)
+        except OSError as error:
+            raise _unreadable(name, digest, error) from error
+    if found.digest != digest:
+        raise mismatch(name, digest, found)
+    if size is not None and found.size != size:
         raise IntegrityError(
-            f"{name} is missing: {digest}", where=name, next_step="publish it again, or import a bundle that holds it"
-        ) from error
-    if found.digest != digest or (size is not None and found.size != size):
-        raise IntegrityError(
-            f"{name} is not what its digest says: expected {digest}, found {found.digest} ({found.size} bytes)",
+            f"{name} has {found.size} bytes, and {size} are written down for it, under the same digest {digest}",
             where=name,
-            next_step="delete the damaged blob with `benchlock gc --damaged` and publish the file again",
+            next_step="correct the size where it is written down",
         )
     return found
+
+
+def read(store: BlobStore, digest: Digest, *, name: str) -> bytes:
+    """The verified bytes of a blob that is known to be small (a manifest, a listing).
+
+    Raises:
+        IntegrityError: absent, or other bytes; names ``name`` and both digests.
+        UnavailableError: the bytes cannot be read.
+    """
+    with _opened(store, digest, name) as stream:
+        try:
+            content = stream.read()
+        except OSError as error:
+            raise _unreadable(name, digest, error) from error
+    found = Descriptor(digest_bytes(content), len(content))
+    if found.digest != digest:
+        raise mismatch(name, digest, found)
+    return content
+
+
+def _opened(store: BlobStore, digest: Digest, name: str) -> BinaryIO:
+    try:
+        return store.open(digest)
+    except BlobNotFoundError as error:
+        raise IntegrityError(
+            f"{name} is missing: expected {digest}, found nothing", where=name, next_step=REPAIR
+        ) from error
+
+
+def _unreadable(name: str, digest: Digest, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{name} ({digest}) cannot be read: {error.strerror or error}",
+        where=name,
+        next_step="look at the disk that holds the store",
+    )

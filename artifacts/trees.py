@@ -1,0 +1,227 @@
+"""Trees: a folder as one digest, that of the canonical listing of its files.
+
+A listing is the RFC 8785 JSON ``[[path, sha256, size], …]`` sorted by the path's UTF-8 bytes: regular files only, no
+modes, links or empty folders. It is a blob itself; the size of a tree is the sum of its files'.
+"""
+
+import io
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from artifacts.canonical import canonical
+from artifacts.digest import Descriptor, Digest, from_hex, to_hex
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.files import unreadable
+from artifacts.progress import SILENT, Progress
+from artifacts.store import BlobStore, read, verify
+
+_LONGEST_NAME = 255  # bytes; what Linux file systems hold
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """A file of a tree: its path in it, bare hex digits, bytes."""
+
+    path: str
+    sha256: str
+    size: int
+
+    @property
+    def digest(self) -> Digest:
+        return from_hex(self.sha256)
+
+
+def check_path(path: str) -> str:
+    """``path`` itself, if it is a relative POSIX path that means one file everywhere.
+
+    Raises:
+        InvalidInputError: it is absolute or empty, has an empty part (a trailing slash too), ``.`` or ``..``, a
+            backslash, a control character, a part over 255 bytes, or is not Unicode.
+    """
+    parts = path.split("/")
+    if path.startswith("/"):
+        reason = "is absolute"
+    elif "" in parts:
+        reason = "has an empty part"
+    elif "." in parts or ".." in parts:
+        reason = "has a part . or .."
+    elif "\\" in path:
+        reason = "has a backslash"
+    elif any(unicodedata.category(character) == "Cc" for character in path):
+        reason = "has a control character"
+    elif any(unicodedata.category(character) == "Cs" for character in path):  # a lone surrogate: undecodable bytes
+        reason = "is not UTF-8"
+    elif any(len(part.encode()) > _LONGEST_NAME for part in parts):
+        reason = f"has a part of more than {_LONGEST_NAME} bytes"
+    else:
+        return path
+    raise InvalidInputError(
+        f"the path {path!a} {reason}",
+        where=ascii(path),
+        next_step="rename it: folder/file, relative, with slashes",
+    )
+
+
+def check_collisions(paths: Iterable[str]) -> None:
+    """Nothing, if the paths can lie in one folder on every file system.
+
+    Raises:
+        InvalidInputError: two files or folders differ only by case or by Unicode normal form, or one path is both a
+            file and a folder.
+    """
+    spellings: dict[str, str] = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            name = "/".join(parts[:depth])
+            spelling = name if depth == len(parts) else name + "/"
+            # The canonical caseless match of the Unicode standard (definition D145).
+            folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
+            other = spellings.setdefault(folded, spelling)
+            if other != spelling:
+                raise InvalidInputError(
+                    f"{other!a} and {spelling!a} are one name on some file systems",
+                    where=ascii(spelling),
+                    next_step="rename one of them",
+                )
+
+
+def walk_tree(folder: Path, *, exclude: Path | None = None) -> tuple[tuple[str, Path], ...]:
+    """The files of ``folder`` but ``exclude``: path in the tree and where it lies, sorted by the path's UTF-8 bytes.
+
+    Raises:
+        InvalidInputError: a link or special file, a name that ``check_path`` or ``check_collisions`` refuses, no file
+            at all.
+        UnavailableError: the folder cannot be read.
+    """
+    left_out = exclude.resolve() if exclude else None
+    root = folder.resolve()
+    found = [(path, place) for path, place in _files(root, "") if place != left_out]
+    if not found:
+        raise InvalidInputError(f"{folder} holds no file", where=str(folder), next_step="name a folder with files")
+    check_collisions(path for path, _ in found)
+    return tuple(sorted(found, key=lambda pair: pair[0].encode()))
+
+
+def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    try:
+        with os.scandir(folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+            modes = [entry.stat(follow_symlinks=False).st_mode for entry in entries]
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    for entry, mode in zip(entries, modes, strict=True):
+        path, place = check_path(prefix + entry.name), folder / entry.name
+        if stat.S_ISDIR(mode):
+            yield from _files(place, f"{path}/")
+        elif stat.S_ISREG(mode):
+            yield path, place
+        else:
+            kind = "a symbolic link" if stat.S_ISLNK(mode) else "a special file"
+            raise InvalidInputError(
+                f"{place} is {kind}: a tree holds regular files alone",
+                where=str(place),
+                next_step="put the file itself there, or leave it out",
+            )
+
+
+def encode_listing(entries: Iterable[TreeEntry]) -> bytes:
+    """The listing of a tree: the bytes whose digest is the tree's."""
+    rows = sorted(entries, key=lambda entry: entry.path.encode())
+    return canonical([[entry.path, entry.sha256, entry.size] for entry in rows])
+
+
+def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
+    """The entries of a listing, in its order; ``name`` is what errors call the tree.
+
+    Raises:
+        InvalidInputError: it is not the canonical listing of files that can lie in one folder.
+    """
+    try:
+        rows = msgspec.json.decode(content, type=list[tuple[str, str, int]])
+        entries = tuple(TreeEntry(check_path(path), to_hex(from_hex(sha256)), size) for path, sha256, size in rows)
+        check_collisions(entry.path for entry in entries)
+        rewritten = encode_listing(entries)
+    except (msgspec.MsgspecError, InvalidInputError, UnicodeDecodeError) as error:
+        raise _no_listing(name, str(error).splitlines()[0]) from error
+    if rewritten != content:
+        raise _no_listing(name, "it is not sorted, or not canonical JSON")
+    if len({entry.path for entry in entries}) != len(entries):
+        raise _no_listing(name, "a path stands there twice")
+    if any(entry.size < 0 for entry in entries):
+        raise _no_listing(name, "a size is negative")
+    return entries
+
+
+def _no_listing(name: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the listing of the tree {name} is malformed: {reason}", where=name, next_step="publish the folder again"
+    )
+
+
+def put_tree(
+    store: BlobStore, folder: Path, *, exclude: Path | None = None, progress: Progress = SILENT
+) -> tuple[Descriptor, tuple[TreeEntry, ...]]:
+    """Keep every file of ``folder`` and their listing; the tree's digest and size, and its entries as listed.
+
+    Raises:
+        InvalidInputError: as ``walk_tree``.
+        UnavailableError: a file cannot be read, or the store not written.
+    """
+    files = walk_tree(folder, exclude=exclude)
+    entries = []
+    with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
+        for path, place in files:
+            found = store.put_file(place, advance=advance)
+            entries.append(TreeEntry(path, to_hex(found.digest), found.size))
+        listing = store.put(io.BytesIO(encode_listing(entries)))
+    return Descriptor(listing.digest, sum(entry.size for entry in entries)), tuple(entries)
+
+
+def _total(files: Iterable[tuple[str, Path]]) -> int:
+    total = 0
+    for _, place in files:
+        try:
+            total += place.stat().st_size
+        except OSError as error:
+            raise unreadable(place, error) from error
+    return total
+
+
+def read_tree(store: BlobStore, tree: Descriptor, *, name: str) -> tuple[TreeEntry, ...]:
+    """The entries of a tree, from its verified listing; the files themselves are not read.
+
+    Raises:
+        IntegrityError: the listing is absent, has other bytes or another sum of sizes.
+        InvalidInputError: it is no listing.
+    """
+    entries = parse_listing(read(store, tree.digest, name=f"the listing of {name}"), name)
+    size = sum(entry.size for entry in entries)
+    if size != tree.size:
+        raise IntegrityError(
+            f"the files of {name} have {size} bytes, and {tree.size} are written down for its digest {tree.digest}",
+            where=name,
+            next_step="correct the size where it is written down",
+        )
+    return entries
+
+
+def verify_tree(store: BlobStore, tree: Descriptor, *, name: str, progress: Progress = SILENT) -> tuple[TreeEntry, ...]:
+    """Read every file of a tree and compare; its entries.
+
+    Raises:
+        IntegrityError: the listing or a file is absent or has other bytes; names the file as ``name/path``.
+        InvalidInputError: its digest is that of no listing.
+    """
+    entries = read_tree(store, tree, name=name)
+    with progress.task(f"verifying {name}", tree.size) as advance:
+        for entry in entries:
+            file = f"{name.rstrip('/')}/{entry.path}"
+            verify(store, entry.digest, name=file, size=entry.size, advance=advance)
+    return entries

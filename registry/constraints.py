@@ -1,0 +1,77 @@
+"""Constraints: a set of versions, and whether its pre-releases may be chosen.
+
+The policy is npm's (https://github.com/npm/node-semver#prerelease-tags): "If a version has a prerelease tag (for
+example, ``1.2.3-alpha.3``) then it will only be allowed to satisfy comparator sets if at least one comparator with the
+same ``[major, minor, patch]`` tuple also has a prerelease tag." It holds for each alternative of ``||`` by itself, and a
+request may lift it for a kind. Build metadata decides nothing (SemVer 2.0.0, item 10).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from artifacts.errors import InvalidInputError
+from registry import grammar
+from registry.ranges import Range
+from registry.versions import Version
+
+LONGEST = 1000
+"""Characters of the longest constraint that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One alternative: a range, and the triples whose pre-releases it names."""
+
+    range: Range
+    named: frozenset[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A range as somebody wrote it. ``text`` is theirs, untouched; equal ranges in other words are other constraints."""
+
+    range: Range
+    text: str
+    admissions: tuple[Admission, ...]
+
+    @staticmethod
+    def parse(text: str) -> "Constraint":
+        """The constraint that ``text`` spells (see ``registry.grammar``).
+
+        Raises:
+            InvalidInputError: it spells none, or a bare partial version.
+        """
+        return _parse(text)
+
+    @property
+    def pinned(self) -> Version | None:
+        """The one version that the constraint admits at most, where it is one."""
+        return self.range.single()
+
+    def admits(self, version: Version, *, prereleases: bool = False) -> bool:
+        """Whether ``version`` may be chosen: in the range, and a release or a pre-release that the policy lets in.
+
+        ``prereleases``: the request allows them, so that the range alone decides.
+        """
+        if version.prerelease is None or prereleases:
+            return self.range.contains(version)
+        triple = (version.major, version.minor, version.patch)
+        return any(triple in one.named and one.range.contains(version) for one in self.admissions)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Constraint:
+    if len(text) > LONGEST:
+        raise InvalidInputError(
+            f"a constraint of {len(text)} characters is too long", next_step=f"write at most {LONGEST} characters"
+        )
+    alternatives = grammar.parse(text)
+    admissions = tuple(Admission(Range.of(alternative), alternative.named) for alternative in alternatives)
+    return Constraint(Range.union(one.range for one in admissions), text, admissions)
+
+
+ANY = Constraint.parse("*")
+"""Every release."""

@@ -1,0 +1,205 @@
+"""Sets of versions: a pure set algebra over SemVer's order, in a normal form that makes equal sets equal values.
+
+A range is what it says and nothing else: no pre-release policy (see ``registry.constraints``). Every set that the
+grammar can say is a finite union of half-open intervals, because every version has a successor: 1.2.4-0 follows 1.2.3,
+and 1.2.3-a.0 follows 1.2.3-a. Build metadata has no place in the order and is dropped.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from registry import grammar
+from registry.grammar import LEAST, Alternative
+from registry.versions import Version, key, successor
+
+_END = "~"
+"""The key of no upper end: above every version's key, since those begin with a digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. Never empty inside a range."""
+
+    low: Version
+    high: Version | None
+
+    @property
+    def low_key(self) -> str:
+        return key(self.low)
+
+    @property
+    def high_key(self) -> str:
+        return _END if self.high is None else key(self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A set of versions. ``intervals`` are in order, and neither empty, nor overlapping, nor touching."""
+
+    intervals: tuple[Interval, ...]
+
+    ALL: ClassVar["Range"]
+    NONE: ClassVar["Range"]
+
+    @classmethod
+    def parse(cls, text: str) -> "Range":
+        """The set that ``text`` spells (see ``registry.grammar``).
+
+        Raises:
+            InvalidInputError: it spells none, or a bare partial version.
+        """
+        return cls.union(cls.of(alternative) for alternative in grammar.parse(text))
+
+    @classmethod
+    def of(cls, alternative: Alternative) -> "Range":
+        """The versions on which all bounds of the alternative agree."""
+        found = cls.ALL
+        for bounds in alternative.bounds:
+            part = cls.between(bounds.low, bounds.high)
+            found &= ~part if bounds.excluded else part
+        return found
+
+    @classmethod
+    def between(cls, low: Version, high: Version | None) -> "Range":
+        """From ``low`` up to, without, ``high``; ``None`` is no end."""
+        return cls(tuple(_normal([Interval(_plain(low), None if high is None else _plain(high))])))
+
+    @classmethod
+    def exactly(cls, version: Version) -> "Range":
+        plain = _plain(version)
+        return cls((Interval(plain, successor(plain)),))
+
+    @classmethod
+    def union(cls, ranges: Iterable["Range"]) -> "Range":
+        return cls(tuple(_normal(interval for part in ranges for interval in part.intervals)))
+
+    def __or__(self, other: "Range") -> "Range":
+        return Range.union((self, other))
+
+    def __and__(self, other: "Range") -> "Range":
+        found, left, right = list[Interval](), list(self.intervals), list(other.intervals)
+        while left and right:
+            low = max(left[0].low, right[0].low, key=key)
+            ends_first = left if left[0].high_key <= right[0].high_key else right
+            high = ends_first[0].high
+            if high is None or key(low) < key(high):
+                found.append(Interval(low, high))
+            ends_first.pop(0)
+        return Range(tuple(found))
+
+    def __invert__(self) -> "Range":
+        found, low = list[Interval](), LEAST
+        for interval in self.intervals:
+            if key(low) < interval.low_key:
+                found.append(Interval(low, interval.low))
+            if interval.high is None:
+                return Range(tuple(found))
+            low = interval.high
+        return Range((*found, Interval(low, None)))
+
+    def __sub__(self, other: "Range") -> "Range":
+        return self & ~other
+
+    def __contains__(self, version: Version) -> bool:
+        return self.contains(version)
+
+    def contains(self, version: Version) -> bool:
+        place = key(version)
+        index = bisect_right(self.intervals, place, key=lambda interval: interval.low_key)
+        return index > 0 and place < self.intervals[index - 1].high_key
+
+    def is_empty(self) -> bool:
+        return not self.intervals
+
+    def is_subset(self, other: "Range") -> bool:
+        return (self - other).is_empty()
+
+    def single(self) -> Version | None:
+        """The only version of the set, where it is one."""
+        if len(self.intervals) == 1:
+            interval = self.intervals[0]
+            if interval.high is not None and key(successor(interval.low)) == key(interval.high):
+                return interval.low
+        return None
+
+    def __str__(self) -> str:
+        """The shortest text that spells the set: ``Range.parse(str(r)) == r``."""
+        if self.is_empty():
+            return f"<{LEAST}"
+        return " || ".join(_spelled(group) for group in _groups(self.intervals))
+
+
+Range.NONE = Range(())
+Range.ALL = Range((Interval(LEAST, None),))
+
+
+def _plain(version: Version) -> Version:
+    return version if version.build is None else version.replace(build=None)
+
+
+def _normal(intervals: Iterable[Interval]) -> Iterator[Interval]:
+    """In order, empty ones left out, overlapping and touching ones made one."""
+    current: Interval | None = None
+    for interval in sorted(intervals, key=lambda interval: interval.low_key):
+        if interval.low_key >= interval.high_key:
+            continue
+        if current is None:
+            current = interval
+        elif interval.low_key <= current.high_key:
+            current = max(current, Interval(current.low, interval.high), key=lambda one: one.high_key)
+        else:
+            yield current
+            current = interval
+    if current is not None:
+        yield current
+
+
+def _groups(intervals: tuple[Interval, ...]) -> list[list[Interval]]:
+    """Neighbours between which one version alone is missing stand together: they are written with ``!=``."""
+    groups: list[list[Interval]] = []
+    for interval in intervals:
+        hole = groups[-1][-1].high if groups else None
+        if hole is not None and key(successor(hole)) == interval.low_key:
+            groups[-1].append(interval)
+        else:
+            groups.append([interval])
+    return groups
+
+
+def _spelled(group: list[Interval]) -> str:
+    outer = Interval(group[0].low, group[-1].high)
+    holes = [f"!={interval.high}" for interval in group[:-1]]
+    whole = _interval(outer)
+    return " ".join(holes) if holes and whole == "*" else " ".join([whole, *holes])
+
+
+def _interval(interval: Interval) -> str:
+    """The first of the short forms that spells the interval, else its two ends."""
+    low, high = interval.low, interval.high
+    if high is not None:
+        major, minor = str(low.major), f"{low.major}.{low.minor}"
+        for form in (str(low), f"^{major}", f"^{minor}", f"^{low}", f"~{minor}", f"~{low}"):
+            (alternative,) = grammar.parse(form)
+            (bounds,) = alternative.bounds
+            if (bounds.low, bounds.high) == (low, high):
+                return form
+    return " ".join(filter(None, (_lower(low), _upper(high)))) or "*"
+
+
+def _lower(low: Version) -> str:
+    if key(low) == key(LEAST):
+        return ""
+    return f">{low.replace(patch=low.patch - 1, prerelease=None)}" if _follows_release(low) else f">={low}"
+
+
+def _upper(high: Version | None) -> str:
+    if high is None:
+        return ""
+    return f"<={high.replace(patch=high.patch - 1, prerelease=None)}" if _follows_release(high) else f"<{high}"
+
+
+def _follows_release(version: Version) -> bool:
+    """Whether it is the successor of a release: 1.2.4-0 is, 1.3.0-0 is not (no patch is the last)."""
+    return version.patch > 0 and version.prerelease == "0"

@@ -180,8 +180,12 @@ class LocalStore:
         """The folder under the root, made durably and readable to all, whatever the umask."""
         folder = self._root
         if folder not in self._durable:
-            if not folder.is_dir():
+            try:
                 folder.mkdir(parents=True)
+            except FileExistsError:
+                if not folder.is_dir():
+                    raise
+            else:
                 folder.chmod(_FOLDER_MODE)
             with suppress(PermissionError):  # a home may lie in a folder that its owner cannot read
                 _sync_folder(folder.parent)
@@ -189,7 +193,7 @@ class LocalStore:
         for name in names:
             parent, folder = folder, folder / name
             if folder not in self._durable:
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(_FOLDER_MODE, exist_ok=True)
                 mode = stat.S_IMODE(folder.stat().st_mode)
                 if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left so by a process killed right here
                     folder.chmod(mode | _FOLDER_MODE)

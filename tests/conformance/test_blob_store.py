@@ -1,0 +1,260 @@
+"""What every blob store promises."""
+
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.local import LocalStore
+from artifacts.memory import MemoryStore
+from artifacts.store import BlobNotFoundError, BlobStore, read, verify
+
+HELLO = b"hello blob"
+HELLO_DIGEST = Digest("sha256:" + hashlib.sha256(HELLO).hexdigest())
+OTHER_DIGEST = Digest("sha256:" + hashlib.sha256(b"other").hexdigest())
+SOON = 0.1  # seconds after which what should wait is taken to wait
+LATE = 20.0  # seconds after which what should go on is taken to hang
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    return LocalStore(tmp_path / "store") if request.param == "local" else MemoryStore()
+
+
+class BreaksOff(io.RawIOBase):
+    """A stream that fails in its middle."""
+
+    def __init__(self) -> None:
+        self._left = 3
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override] # what readers hand over
+        self._left -= 1
+        if not self._left:
+            raise ConnectionResetError("broke off")
+        return len(buffer)
+
+
+def content_of(store: BlobStore, digest: Digest) -> bytes:
+    with store.open(digest) as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize("content", [b"", HELLO, os.urandom((1 << 20) + 1)], ids=["empty", "small", "pieces"])
+def test_what_is_put_is_there(store: BlobStore, content: bytes) -> None:
+    digest = Digest("sha256:" + hashlib.sha256(content).hexdigest())
+    steps: list[int] = []
+
+    found = store.put(io.BytesIO(content), digest, advance=steps.append)
+
+    assert found == Descriptor(digest, len(content)) == store.stat(digest)
+    assert sum(steps) == len(content)
+    assert store.exists(digest)
+    assert list(store.list()) == [digest]
+    assert content_of(store, digest) == content
+
+
+def test_put_takes_the_rest_of_the_stream(store: BlobStore) -> None:
+    stream = io.BytesIO(b"header" + HELLO)
+    stream.seek(6)
+    assert store.put(stream).digest == HELLO_DIGEST
+
+
+def test_put_again_changes_nothing(store: BlobStore) -> None:
+    assert store.put(io.BytesIO(HELLO)) == store.put(io.BytesIO(HELLO), HELLO_DIGEST)
+    assert list(store.list()) == [HELLO_DIGEST]
+    assert content_of(store, HELLO_DIGEST) == HELLO
+
+
+def test_other_bytes_than_expected_never_become_visible(store: BlobStore) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        store.put(io.BytesIO(HELLO), OTHER_DIGEST, name="model.onnx")
+
+    for part in ("model.onnx", HELLO_DIGEST, OTHER_DIGEST):
+        assert part in str(caught.value)
+    assert list(store.list()) == []
+    assert not store.exists(HELLO_DIGEST)
+    assert not store.exists(OTHER_DIGEST)
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(store: BlobStore) -> None:
+    with pytest.raises(ConnectionResetError, match="broke off"):
+        store.put(cast("BinaryIO", io.BufferedReader(BreaksOff())))
+    assert list(store.list()) == []
+
+
+def test_put_file(store: BlobStore, tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    file.write_bytes(HELLO)
+    (tmp_path / "link").symlink_to(file)
+    steps: list[int] = []
+
+    assert store.put_file(file, HELLO_DIGEST, advance=steps.append) == Descriptor(HELLO_DIGEST, len(HELLO))
+    assert store.put_file(tmp_path / "link") == Descriptor(HELLO_DIGEST, len(HELLO))
+    assert sum(steps) == len(HELLO)
+    file.write_bytes(b"changed later")
+    assert content_of(store, HELLO_DIGEST) == HELLO
+
+
+def test_put_file_of_other_bytes_names_file_and_digests(store: BlobStore, tmp_path: Path) -> None:
+    file = tmp_path / "weights.bin"
+    file.write_bytes(HELLO)
+
+    with pytest.raises(IntegrityError) as caught:
+        store.put_file(file, OTHER_DIGEST)
+
+    for part in (str(file), HELLO_DIGEST, OTHER_DIGEST):
+        assert part in str(caught.value)
+    with pytest.raises(IntegrityError, match=r"^role weights is not"):
+        store.put_file(file, OTHER_DIGEST, name="role weights")
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "below a file"])
+def test_put_file_takes_regular_files_alone(store: BlobStore, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "source"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)  # opened for reading, it would wait for a writer
+    elif kind == "below a file":
+        path.write_bytes(HELLO)
+        path = path / "deeper"
+    with pytest.raises(InvalidInputError, match=r"source.* is no (regular )?file"):
+        store.put_file(path)
+    assert list(store.list()) == []
+
+
+def test_absent(store: BlobStore) -> None:
+    assert not store.exists(HELLO_DIGEST)
+    assert list(store.list()) == []
+    store.delete(HELLO_DIGEST)
+    looks: list[Callable[[Digest], object]] = [store.open, store.stat]
+    for look in looks:
+        with pytest.raises(BlobNotFoundError, match=HELLO_DIGEST):
+            look(HELLO_DIGEST)
+
+
+def test_what_is_no_digest_names_nothing(store: BlobStore) -> None:
+    for text in ("sha256:../../outside", "sha256:", "md5:00", "../outside", HELLO_DIGEST.upper()):
+        with pytest.raises(InvalidInputError):
+            store.open(Digest(text))
+
+
+def test_delete_forgets_one(store: BlobStore) -> None:
+    store.put(io.BytesIO(HELLO))
+    kept = store.put(io.BytesIO(b"other"))
+
+    store.delete(HELLO_DIGEST)
+
+    assert not store.exists(HELLO_DIGEST)
+    assert list(store.list()) == [kept.digest]
+    store.put(io.BytesIO(HELLO))
+    assert set(store.list()) == {HELLO_DIGEST, kept.digest}
+
+
+def test_verify(store: BlobStore) -> None:
+    store.put(io.BytesIO(HELLO))
+    steps: list[int] = []
+
+    found = verify(store, HELLO_DIGEST, name="labels.txt", size=len(HELLO), advance=steps.append)
+
+    assert found == Descriptor(HELLO_DIGEST, len(HELLO))
+    assert sum(steps) == len(HELLO)
+    with pytest.raises(IntegrityError, match=r"labels\.txt has 10 bytes, and 11 are written down"):
+        verify(store, HELLO_DIGEST, name="labels.txt", size=11)
+    with pytest.raises(IntegrityError, match=rf"labels\.txt is missing: expected {OTHER_DIGEST}, found nothing"):
+        verify(store, OTHER_DIGEST, name="labels.txt")
+
+
+def test_read(store: BlobStore) -> None:
+    store.put(io.BytesIO(HELLO))
+    assert read(store, HELLO_DIGEST, name="manifest") == HELLO
+    with pytest.raises(IntegrityError, match="manifest is missing"):
+        read(store, OTHER_DIGEST, name="manifest")
+
+
+def test_many_threads_put_the_same_and_others(store: BlobStore) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(8)] * 4
+
+    with ThreadPoolExecutor(8) as pool:
+        put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
+
+    assert set(store.list()) == {descriptor.digest for descriptor in put}
+    assert len(set(put)) == 8
+    for descriptor in put:
+        verify(store, descriptor.digest, name="blob", size=descriptor.size)
+
+
+class Held:
+    """A context that another thread enters, and holds until told otherwise."""
+
+    def __init__(self, context: AbstractContextManager[None]) -> None:
+        self._entered, self._release = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold, args=(context,), daemon=True)
+        self._thread.start()
+
+    def _hold(self, context: AbstractContextManager[None]) -> None:
+        with context:
+            self._entered.set()
+            self._release.wait(LATE)
+
+    def entered(self, within: float) -> bool:
+        return self._entered.wait(within)
+
+    def release(self) -> None:
+        self._release.set()
+        self._thread.join(LATE)
+        assert not self._thread.is_alive()
+
+
+def test_many_write_at_once_and_nested(store: BlobStore) -> None:
+    with store.writing(), store.writing():
+        other = Held(store.writing())
+        assert other.entered(LATE)
+        assert store.put(io.BytesIO(HELLO)).digest == HELLO_DIGEST
+        other.release()
+
+
+def test_collecting_waits_for_every_writer(store: BlobStore) -> None:
+    first, second = Held(store.writing()), Held(store.writing())
+    assert first.entered(LATE)
+    assert second.entered(LATE)
+    collector = Held(store.collecting())
+    first.release()
+    assert not collector.entered(SOON)
+    with store.writing():  # a waiting collector does not stop who writes already
+        pass
+    second.release()
+    assert collector.entered(LATE)
+    collector.release()
+
+
+def test_put_waits_for_the_collector(store: BlobStore) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with store.collecting():
+            put = pool.submit(store.put, io.BytesIO(HELLO))
+            with pytest.raises(TimeoutError):
+                put.result(SOON)
+            assert list(store.list()) == []
+        assert put.result(LATE).digest == HELLO_DIGEST
+    assert list(store.list()) == [HELLO_DIGEST]
+
+
+def test_locks_are_free_after_an_error(store: BlobStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.writing():
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), store.collecting():
+        raise ZeroDivisionError
+    assert store.put(io.BytesIO(HELLO)).digest == HELLO_DIGEST

@@ -1,0 +1,36 @@
+"""Running the outside tools that building needs, with their failures as errors that say what to do."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from artifacts.errors import UnavailableError
+
+_LINES_SHOWN = 6
+
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    what: str,
+    next_step: str,
+    given: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """Standard output of ``command``, with ``given`` on its standard input.
+
+    Raises:
+        UnavailableError: it cannot be started or it fails: ``what`` was tried, the end of its messages, ``next_step``.
+    """
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
+    except OSError as error:
+        raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
+    if done.returncode:
+        raise UnavailableError(f"{what}: {last_lines(done.stderr, done.returncode)}", next_step=next_step)
+    return done.stdout
+
+
+def last_lines(messages: bytes, status: int) -> str:
+    """The end of a tool's messages, or its exit status where it gave none."""
+    lines = [line for line in messages.decode(errors="replace").splitlines() if line.strip()]
+    return "\n".join(lines[-_LINES_SHOWN:]) or f"exit status {status}"

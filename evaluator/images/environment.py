@@ -1,0 +1,159 @@
+"""Environments for process isolation: a virtual environment of an image's wheels, and of nothing else."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from artifacts.canonical import canonical
+from artifacts.digest import Digest, describe, digest_bytes, to_hex
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from artifacts.progress import Progress
+from artifacts.store import BlobStore
+from artifacts.trees import TreeEntry, encode_listing, parse_listing, walk_tree
+from evaluator.images.bytecode import Sources, compile_all, cores
+from evaluator.images.install import Layout, install_wheel
+from evaluator.images.interpreters import find_interpreter
+from evaluator.images.target import Target, host_target
+from evaluator.images.wheels import check_wheel, copy
+from evaluator.images.workspaces import workspace
+
+_LAYOUT = 1
+"""Counted up when environments are made in another way, so that none of the old way is used again."""
+_VENV = "venv"
+_PYTHON = "bin/python"
+_STAMP = "files.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """The environments made on this machine: below ``root`` one folder each, named by what it is made of."""
+
+    root: Path
+    store: BlobStore
+    progress: Progress
+
+    def materialise(self, wheels: Sequence[tuple[str, Digest]], python: str) -> Path:
+        """The interpreter of an environment of exactly ``wheels`` (path and digest): made, or verified file by file.
+
+        ``python`` is the minor version, such as ``3.11``. Start the interpreter with ``-B``: all byte code there is was
+        compiled, and a file too many is refused the next time.
+
+        Raises:
+            IntegrityError: a wheel, or a file of an environment made earlier, is not what its digest says.
+            InvalidInputError: a wheel is invalid.
+            UnavailableError: there is no such Python, or this machine cannot run a wheel.
+        """
+        interpreter = find_interpreter(python)
+        parts = sorted((PurePosixPath(path).name, digest) for path, digest in wheels)
+        _check_platform([name for name, _ in parts], python)
+        made_of = [_LAYOUT, python, str(interpreter), [list(part) for part in parts]]
+        folder = self.root.absolute() / to_hex(digest_bytes(canonical(made_of)))[:24]
+        if not folder.exists():
+            self._make(folder, parts, python, interpreter)
+        else:
+            self._verify(folder, interpreter)
+        return folder / _VENV / _PYTHON
+
+    def _make(self, folder: Path, parts: Sequence[tuple[str, Digest]], python: str, interpreter: Path) -> None:
+        final = folder / _VENV
+        packages = f"{final}/lib/python{python}/site-packages"
+        with workspace(self.root) as temporary:
+            tree = temporary / "tree"
+            made = Path(f"{tree}{folder}")
+            _start_venv(made / _VENV, interpreter)
+            self._install(parts, temporary, tree, Layout(str(final), packages, str(final / _PYTHON)))
+            modules = f"{tree}{packages}"
+            compile_all([str(interpreter)], [Sources(Path(modules), modules, packages)], _environment(), self.progress)
+            listing = [TreeEntry(path, *_measure(file)) for path, file in _files(made / _VENV)]
+            (made / _STAMP).write_bytes(encode_listing(listing))
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+                self._verify(folder, interpreter)  # another process was faster
+
+    def _install(self, parts: Sequence[tuple[str, Digest]], temporary: Path, tree: Path, layout: Layout) -> None:
+        with self.progress.task("installing wheels", len(parts)) as advance:
+            for name, digest in parts:
+                wheel = temporary / name
+                with self.store.open(digest) as stream:
+                    copy(stream, wheel)
+                check_wheel(wheel, digest)
+                install_wheel(wheel, tree, layout)
+                wheel.unlink()
+                advance(1)
+
+    def _verify(self, folder: Path, interpreter: Path) -> None:
+        """Compare every file with the stamp that was written when the environment was made."""
+        venv = folder / _VENV
+        try:
+            stamped = {entry.path: (entry.sha256, entry.size) for entry in _read_stamp(folder / _STAMP)}
+            files = dict(_files(venv))
+        except (OSError, BenchlockError) as error:
+            raise _damaged(folder, f"it cannot be read: {error}") from error
+        if not (venv / _PYTHON).is_symlink() or (venv / _PYTHON).readlink() != interpreter:
+            raise _damaged(folder, f"{_PYTHON} does not lead to {interpreter}")
+        for path in sorted(stamped.keys() ^ files.keys()):
+            raise _damaged(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
+        total = sum(size for _, size in stamped.values())
+        with self.progress.task("verifying the environment", total) as advance, ThreadPoolExecutor(cores()) as pool:
+            for path, found in zip(files, pool.map(_measure, files.values()), strict=True):
+                if found != stamped[path]:
+                    expected = stamped[path][0]
+                    raise _damaged(folder, f"{path} is not what was installed: expected {expected}, found {found[0]}")
+                advance(found[1])
+
+
+def _start_venv(venv: Path, interpreter: Path) -> None:
+    """What makes a folder a virtual environment (PEP 405), without pip and without scripts to activate it."""
+    (venv / "bin").mkdir(parents=True)
+    (venv / _PYTHON).symlink_to(interpreter)
+    settings = f"home = {interpreter.parent}\ninclude-system-site-packages = false\n"
+    (venv / "pyvenv.cfg").write_text(settings, encoding="utf-8")
+
+
+def _check_platform(filenames: Sequence[str], python: str) -> None:
+    host = host_target()
+    runs = Target(python, host.machine, host.glibc).tags()
+    for filename in filenames:
+        try:
+            tags = parse_wheel_filename(filename)[3]
+        except InvalidWheelFilename as error:
+            raise InvalidInputError(f"{filename} is no wheel's file name", where=filename) from error
+        if tags.isdisjoint(runs):
+            raise UnavailableError(
+                f"{filename} does not run on this machine (Python {python}, {host.machine}, glibc 2.{host.glibc})",
+                next_step="run it in a container, or on another machine",
+            )
+
+
+def _environment() -> dict[str, str]:
+    """What the interpreter is started with: nothing that points it to other modules."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def _files(venv: Path) -> list[tuple[str, Path]]:
+    return list(walk_tree(venv, exclude=venv / _PYTHON))
+
+
+def _measure(path: Path) -> tuple[str, int]:
+    with path.open("rb") as stream:
+        found = describe(stream)
+    return to_hex(found.digest), found.size
+
+
+def _read_stamp(stamp: Path) -> tuple[TreeEntry, ...]:
+    return parse_listing(stamp.read_bytes(), str(stamp))
+
+
+def _damaged(folder: Path, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"the environment of this image is damaged: {reason}",
+        where=str(folder),
+        next_step="remove that folder; the next run makes it again",
+    )

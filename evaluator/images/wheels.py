@@ -1,0 +1,162 @@
+"""Resolving requirements to wheels and fetching them, by pip itself, so that the user's own pip configuration holds."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
+
+from artifacts.digest import Digest, chunks, describe, from_hex, to_hex
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from artifacts.store import BlobStore
+from evaluator.images.commands import last_lines
+from evaluator.images.target import Target, running_python
+
+_OFFLINE_SIGNS = ("Connection", "Retrying", "timed out", "Temporary failure", "SSLError", "Max retries")
+_MISMATCH_SIGN = "DO NOT MATCH THE HASHES"
+_UNSOLVABLE_SIGNS = ("No matching distribution found", "ResolutionImpossible")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One wheel that a resolution chose; ``filename`` says version and tags (PEP 427)."""
+
+    name: NormalizedName
+    version: str
+    filename: str
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """Where wheels come from, beyond the user's pip configuration."""
+
+    find_links: tuple[str, ...] = ()
+    index_url: str | None = None
+
+    def arguments(self) -> list[str]:
+        links = [f"--find-links={folder}" for folder in self.find_links]
+        return links if self.index_url is None else [*links, f"--index-url={self.index_url}"]
+
+
+def resolve(requirements: Sequence[str], target: Target, index: IndexOptions) -> tuple[Wheel, ...]:
+    """The wheels that satisfy all ``requirements`` together on ``target``, sorted by name.
+
+    Raises:
+        InvalidInputError: no set of wheels does.
+        UnavailableError: pip or the index failed; or pip runs on another minor version of Python, which would evaluate
+            the packages' environment markers for the wrong interpreter.
+    """
+    if running_python() != target.python:
+        raise UnavailableError(
+            f"wheels for Python {target.python} cannot be resolved by Python {running_python()}: "
+            "pip evaluates environment markers for the interpreter that runs it",
+            next_step=f"install benchlock with Python {target.python}, or give a --base with Python {running_python()}",
+        )
+    report = _pip(
+        ["install", "--dry-run", "--ignore-installed", "--report=-", *_target_arguments(target), *index.arguments()],
+        requirements,
+    )
+    wheels = [_read_entry(entry, target) for entry in json.loads(report)["install"]]
+    return tuple(sorted(wheels, key=lambda wheel: wheel.name))
+
+
+def fetch(
+    wheels: Iterable[Wheel], folder: Path, target: Target, index: IndexOptions, store: BlobStore
+) -> Mapping[Digest, int]:
+    """Put exactly ``wheels`` into ``folder``, from ``store`` or else the index; sizes by digest.
+
+    Raises:
+        IntegrityError: a file has other bytes than the resolution promised.
+        UnavailableError: pip or the index failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = list(wheels)
+    missing = [wheel for wheel in wanted if not store.exists(wheel.digest)]
+    for wheel in wanted:
+        if wheel not in missing:
+            with store.open(wheel.digest) as stream:
+                copy(stream, folder / wheel.filename)
+    if missing:
+        pins = folder.parent / "wheels.txt"
+        lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{to_hex(wheel.digest)}\n" for wheel in missing)
+        pins.write_text("".join(lines), encoding="utf-8")
+        places = ["--no-deps", "--require-hashes", f"--requirement={pins}", f"--dest={folder}"]
+        _pip(["download", *places, *_target_arguments(target), *index.arguments()], ())
+    return {wheel.digest: check_wheel(folder / wheel.filename, wheel.digest) for wheel in wanted}
+
+
+def copy(stream: BinaryIO, path: Path) -> None:
+    """Write the rest of ``stream`` to ``path``."""
+    with path.open("wb") as written:
+        for chunk in chunks(stream):
+            written.write(chunk)
+
+
+def _target_arguments(target: Target) -> list[str]:
+    platforms = [f"--platform={platform}" for platform in target.platforms()]
+    return ["--only-binary=:all:", "--implementation=cp", f"--python-version={target.python}", *platforms]
+
+
+def _pip(arguments: Sequence[str], requirements: Sequence[str]) -> bytes:
+    command = [sys.executable, "-m", "pip", "--quiet", "--no-input", *arguments, *requirements]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise _pip_error(done.stderr, done.returncode)
+    return done.stdout
+
+
+def _pip_error(messages: bytes, status: int) -> BenchlockError:
+    text = messages.decode(errors="replace")
+    shown = last_lines("\n".join(line for line in text.splitlines() if "WARNING" not in line).encode(), status)
+    if _MISMATCH_SIGN in text:
+        return IntegrityError(
+            f"a wheel is not what was resolved:\n{shown}", next_step="build again, or report the index"
+        )
+    if any(sign in text for sign in _UNSOLVABLE_SIGNS) and not any(sign in text for sign in _OFFLINE_SIGNS):
+        return InvalidInputError(
+            f"pip finds no wheels that satisfy the requirements:\n{shown}",
+            next_step="choose a version that the index has wheels of, or name another source with --find-links",
+        )
+    return UnavailableError(f"pip failed:\n{shown}", next_step="check the network and `pip config list`")
+
+
+def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
+    """One entry of pip's installation report (its format version 1)."""
+    metadata, source = entry["metadata"], entry["download_info"]
+    filename = unquote(urlsplit(source["url"]).path.rsplit("/", 1)[-1])
+    name, version = canonicalize_name(metadata["name"]), metadata["version"]
+    digest = source.get("archive_info", {}).get("hashes", {}).get("sha256")
+    if digest is None:
+        raise UnavailableError(
+            f"the package index gives no SHA-256 for {filename}", next_step="use an index or a folder that does"
+        )
+    try:
+        tags = parse_wheel_filename(filename)[3]
+    except InvalidWheelFilename as error:
+        raise UnavailableError(f"pip chose {filename} for {name}, which is no wheel") from error
+    if tags.isdisjoint(target.tags()):
+        raise UnavailableError(f"pip chose {filename}, which does not run on {target}")
+    return Wheel(name, version, filename, from_hex(digest))
+
+
+def check_wheel(path: Path, expected: Digest) -> int:
+    """The size of the wheel at ``path``.
+
+    Raises:
+        IntegrityError: it has another digest.
+    """
+    with path.open("rb") as stream:
+        found = describe(stream)
+    if found.digest != expected:
+        raise IntegrityError(
+            f"{path.name} is not what its digest says: expected {expected}, found {found.digest}",
+            where=path.name,
+            next_step="if it stays so, the package index or the store is damaged: try `benchlock verify`",
+        )
+    return found.size

@@ -5,10 +5,10 @@ text. Every value's line is kept, and a number's spelling, so that an error can 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -25,6 +25,8 @@ from ruamel.yaml.events import (
 )
 
 from artifacts.errors import InvalidInputError
+
+T = TypeVar("T")
 
 DEEPEST = 64
 """Levels of nesting that are read."""
@@ -83,6 +85,13 @@ class Place:
     def error(self, what: str, next_step: str | None = None) -> InvalidInputError:
         """An error here, with the file and the line of the nearest value that the text holds."""
         return InvalidInputError(what, where=self.document.where(self.path), next_step=next_step)
+
+    def parsed(self, parse: Callable[[str], T], text: str) -> T:
+        """``parse(text)``; what it refuses is refused here."""
+        try:
+            return parse(text)
+        except InvalidInputError as error:
+            raise self.error(error.what, error.next_step) from error
 
     @property
     def spelling(self) -> str:

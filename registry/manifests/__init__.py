@@ -1,7 +1,9 @@
 """What an artifact says of itself: the four kinds of manifest, how they are read, checked and identified."""
 
+from registry.manifests.identity import content, manifest_digest, parse_published, plain, with_files
 from registry.manifests.model import File, Input, Model, Output
 from registry.manifests.others import Dataset, Framework, Image, Manifest, Platform, Split, files_of
+from registry.manifests.reading import read_authored
 from registry.manifests.steps import Step
 
 __all__ = [
@@ -16,5 +18,11 @@ __all__ = [
     "Platform",
     "Split",
     "Step",
+    "content",
     "files_of",
+    "manifest_digest",
+    "parse_published",
+    "plain",
+    "read_authored",
+    "with_files",
 ]

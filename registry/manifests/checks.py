@@ -1,0 +1,118 @@
+"""The rules of manifests that types cannot state, as far as a manifest alone can break them."""
+
+import re
+
+from msgspec import UNSET
+
+from artifacts.digest import parse_digest, to_hex
+from registry.manifests.files import check_files, check_named
+from registry.manifests.model import Model
+from registry.manifests.model_checks import check_model
+from registry.manifests.others import Dataset, Image, Manifest, Platform, Split, files_of
+from registry.names import parse_name
+from registry.versions import parse_version
+from registry.yaml import Document, Place
+
+_PYTHON = re.compile(r"3\.[0-9]+")
+_SPLIT_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "image-index": (("index",), ()),
+    "wav-index": (("index",), ()),
+    "idx": (("images",), ("labels",)),
+    "npz": (("file", "fields"), ()),
+    "jsonl": (("file", "fields"), ()),
+    "parquet": (("file", "fields"), ()),
+    "coco": (("annotations", "images"), ()),
+}
+"""The keys that a split must and may have beside ``samples``, by the dataset's format."""
+
+_LABEL = "label"
+
+
+def check(manifest: Manifest, document: Document, *, published: bool) -> None:
+    """Every rule; a published manifest has digests where an authored one has sources.
+
+    Raises:
+        InvalidInputError: at the first rule that is broken, with its path.
+    """
+    place = Place(document)
+    place.at("name").parsed(parse_name, manifest.name)
+    place.at("version").parsed(parse_version, manifest.version)
+    check_files(files_of(manifest), manifest.kind, place.at("files"), published=published)
+    if isinstance(manifest, Model):
+        check_model(manifest, place)
+    elif isinstance(manifest, Dataset):
+        _check_dataset(manifest, place)
+    elif isinstance(manifest, Image):
+        _check_image(manifest, place, published=published)
+
+
+def _check_dataset(dataset: Dataset, place: Place) -> None:
+    check_named(dataset.files, dataset.labels, place.at("labels"))
+    for name, split in dataset.splits.items():
+        here = place.at("splits", name)
+        _check_split_keys(split, dataset.format, here)
+        for key in ("index", "images", "labels", "file", "annotations"):
+            check_named(dataset.files, getattr(split, key), here.at(key))
+        if split.fields is not UNSET and not set(split.fields) - {_LABEL}:
+            raise here.at("fields").error("no field but the label", "name the field that feeds the model")
+
+
+def _check_split_keys(split: Split, form: str, place: Place) -> None:
+    required, optional = _SPLIT_KEYS[form]
+    for key in required:
+        if getattr(split, key) is UNSET:
+            raise place.at(key).error(f"the key {key!r} is missing: a split of {form} has it", "write it")
+    for key in split.__struct_fields__:
+        if key not in (*required, *optional, "samples") and getattr(split, key) is not UNSET:
+            known = ", ".join((*required, *optional, "samples"))
+            raise place.at(key).error(f"a split of {form} has no key {key!r}", f"known here: {known}")
+
+
+def _check_image(image: Image, place: Place, *, published: bool) -> None:
+    place.at("provides", "framework").parsed(parse_name, image.provides.framework)
+    place.at("provides", "version").parsed(parse_version, image.provides.version)
+    seen: dict[tuple[str, str, str], int] = {}
+    for index, platform in enumerate(image.platforms):
+        here = place.at("platforms", index)
+        selected = (platform.os, platform.arch, platform.device)
+        if selected in seen:
+            what = f"{'/'.join(selected)} is also platforms[{seen[selected]}]"
+            raise here.error(what, "write one platform for each os, arch and device")
+        seen[selected] = index
+        if not _PYTHON.fullmatch(platform.python):
+            raise here.at("python").error(f"{platform.python!r} is no minor version of Python", 'write it like "3.11"')
+        _check_environment(image, platform, here, published=published)
+
+
+def _check_environment(image: Image, platform: Platform, place: Place, *, published: bool) -> None:
+    """Either a finished image by digest, or wheels; layers of them and a configuration come together."""
+    if platform.reference is not UNSET:
+        name, at, digest = platform.reference.partition("@")
+        if not name or not at:
+            raise place.at("reference").error("a finished image is named by digest", "write NAME@sha256:DIGEST")
+        place.at("reference").parsed(parse_digest, digest)
+        for key in ("wheels", "config", "layers"):
+            if getattr(platform, key) is not UNSET:
+                raise place.at(key).error("a reference stands in place of wheels and layers", f"leave {key} out")
+        return
+    if platform.wheels is UNSET:
+        raise place.at("wheels").error(
+            "the key 'wheels' is missing", "write the path of a PEP 751 lock among the files"
+        )
+    check_named(files_of(image), platform.wheels, place.at("wheels"))
+    if (platform.config is UNSET) != (platform.layers is UNSET):
+        key = "config" if platform.config is UNSET else "layers"
+        raise place.at(key).error(f"the key {key!r} is missing: config and layers come together", "write both or none")
+    if platform.config is not UNSET and platform.layers is not UNSET:
+        digests = (("config", platform.config, place.at("config")),)
+        layers = (("layer", digest, place.at("layers", index)) for index, digest in enumerate(platform.layers))
+        for role, digest, here in (*digests, *layers):
+            here.parsed(parse_digest, digest)
+            _check_listed(image, role, digest, here, published=published)
+
+
+def _check_listed(image: Image, role: str, digest: str, place: Place, *, published: bool) -> None:
+    """A published image carries the bytes of its configuration and layers as files."""
+    listed = {file.sha256 for file in files_of(image) if file.role == role}
+    if published and to_hex(parse_digest(digest)) not in listed:
+        raise place.error(f"{digest} is no file of the image with the role {role}", "add it to files")

@@ -1,0 +1,202 @@
+"""What each step does to shape, dtype and layout, and which arguments it cannot take; no bytes are touched."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from msgspec import UNSET, UnsetType
+
+from registry.manifests import steps as vocabulary
+from registry.manifests.steps import Step
+from registry.manifests.tensors import Tensor, shown
+from registry.yaml import Place
+
+_CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
+_ALWAYS_ANTIALIASED = ("lanczos", "area")
+_PICTURE_TYPES = ("uint8", "float32", None)
+
+
+def follow(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) -> Tensor:
+    """``tensor`` after ``steps``, which stand at ``place``.
+
+    Raises:
+        InvalidInputError: at the first step that cannot be done.
+    """
+    for index, step in enumerate(() if steps is UNSET else steps):
+        tensor = _EFFECTS.get(type(step.arguments), _unknown)(step.arguments, tensor, place.at(index, step.name))
+    return tensor
+
+
+def _decode_image(step: vocabulary.DecodeImage, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001 - all alike
+    return Tensor((None, None, _CHANNELS[step.color]), "uint8", "HWC")
+
+
+def _decode_audio(step: vocabulary.DecodeAudio, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    return Tensor((None,) if step.channels == "mono" else None, "float32")
+
+
+def _picture(tensor: Tensor, place: Place) -> None:
+    if tensor.layout is None:
+        raise place.error(f"{place.path.rpartition('.')[2]} needs a picture: a tensor with a layout")
+
+
+def _resize(step: vocabulary.Resize, tensor: Tensor, place: Place) -> Tensor:
+    _picture(tensor, place)
+    _one_of(place, size=step.size, shorter=step.shorter)
+    if step.antialias and step.coordinates is not UNSET:
+        raise place.at("coordinates").error("means nothing with antialias: true", "leave it out")
+    if not step.antialias:
+        if step.method in _ALWAYS_ANTIALIASED:
+            raise place.at("antialias").error(f"the method {step.method} has no form without antialias")
+        if step.coordinates is UNSET:
+            what = "the key 'coordinates' is missing: antialias: false demands it"
+            raise place.at("coordinates").error(what, "write one of half_pixel, align_corners, asymmetric")
+    if tensor.dtype not in _PICTURE_TYPES:
+        raise place.error(f"resize takes uint8 or float32, here it gets {tensor.dtype}", "cast to float32 before it")
+    if step.size is not UNSET:
+        return tensor.with_sizes(H=step.size[0], W=step.size[1])
+    return tensor.with_sizes(H=None, W=None)
+
+
+def _center_crop(step: vocabulary.CenterCrop, tensor: Tensor, place: Place) -> Tensor:
+    _picture(tensor, place)
+    _one_of(place, size=step.size, fraction=step.fraction)
+    if step.size is UNSET:
+        return tensor.with_sizes(H=None, W=None)
+    for letter, wanted in zip("HW", step.size, strict=True):
+        size = tensor.size(letter)
+        if isinstance(size, int) and size < wanted:
+            raise place.at("size").error(f"no crop of {wanted} out of {size} pixels")
+    return tensor.with_sizes(H=step.size[0], W=step.size[1])
+
+
+def _cast(step: vocabulary.Cast, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    return replace(tensor, dtype=step.dtype)
+
+
+def _floating(step: object, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    return tensor.floating()
+
+
+def _normalize(step: vocabulary.Normalize, tensor: Tensor, place: Place) -> Tensor:
+    if len(step.mean) != len(step.std):
+        raise place.at("std").error(
+            f"{len(step.mean)} means and {len(step.std)} deviations", "write one of each a channel"
+        )
+    if len(step.mean) > 1:
+        if tensor.layout is None:
+            raise place.at("mean").error("several means need a layout, to know the channel", "write one mean, one std")
+        channels = tensor.size("C")
+        if isinstance(channels, int) and channels != len(step.mean):
+            raise place.at("mean").error(f"{len(step.mean)} means for {channels} channels")
+    return tensor.floating()
+
+
+def _transpose(step: vocabulary.Transpose, tensor: Tensor, place: Place) -> Tensor:
+    wanted = step.layout.replace("N", "")
+    if tensor.layout is None:
+        raise place.error("transpose needs a layout to start from, and here there is none")
+    assert tensor.sizes is not None
+    return Tensor(tuple(tensor.size(letter) for letter in wanted), tensor.dtype, wanted)
+
+
+def _reshape(step: vocabulary.Reshape, tensor: Tensor, place: Place) -> Tensor:
+    open_axes = [index for index, size in enumerate(step.shape) if size == -1]
+    if len(open_axes) > 1 or 0 in step.shape:
+        raise place.at("shape").error("a size is at least 1, and -1 may stand once, for what is left")
+    known = prod(size for size in step.shape if size > 0)
+    sizes: list[int | str | None] = [None if size < 0 else size for size in step.shape]
+    if tensor.sizes is not None and all(isinstance(size, int) for size in tensor.sizes):
+        elements = prod(size for size in tensor.sizes if isinstance(size, int))
+        if elements % known or (not open_axes and elements != known):
+            raise place.at("shape").error(f"{shown(tensor.sizes)} has {elements} elements, which do not fit this shape")
+        for axis in open_axes:
+            sizes[axis] = elements // known
+    return Tensor(tuple(sizes), tensor.dtype)
+
+
+def _pad(step: vocabulary.Pad, tensor: Tensor, place: Place) -> Tensor:
+    margins = {"top": step.top, "bottom": step.bottom, "left": step.left, "right": step.right}
+    cut = {"length": step.length, "side": step.side}
+    group, other = (margins, cut) if step.length is UNSET and step.side is UNSET else (cut, margins)
+    for key, argument in group.items():
+        if argument is UNSET:
+            raise place.at(key).error(f"the key {key!r} is missing", "write top, bottom, left, right; or length, side")
+    for key, argument in other.items():
+        if argument is not UNSET:
+            raise place.at(key).error("length and side stand alone", "write top, bottom, left, right; or length, side")
+    if step.length is not UNSET:
+        return replace(tensor, sizes=(step.length, *tensor.sizes[1:]) if tensor.sizes else None)
+    _picture(tensor, place)
+    grown = {}
+    for letter, before, after in (("H", step.top, step.bottom), ("W", step.left, step.right)):
+        assert before is not UNSET
+        assert after is not UNSET
+        size = tensor.size(letter)
+        grown[letter] = size + before + after if isinstance(size, int) else None
+    return tensor.with_sizes(**grown)
+
+
+def _quantize(step: vocabulary.Quantize | vocabulary.Dequantize, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    return replace(tensor, dtype=step.dtype)
+
+
+def _softmax(step: vocabulary.Softmax, tensor: Tensor, place: Place) -> Tensor:
+    _axis(step.axis, tensor, place)
+    return tensor.floating()
+
+
+def _argmax(step: vocabulary.Argmax, tensor: Tensor, place: Place) -> Tensor:
+    axis = _axis(step.axis, tensor, place)
+    sizes = None if tensor.sizes is None or axis is None else (*tensor.sizes[:axis], *tensor.sizes[axis + 1 :])
+    return Tensor(sizes, "int64")
+
+
+def _topk(step: vocabulary.TopK, tensor: Tensor, place: Place) -> Tensor:
+    _axis(-1, tensor, place)
+    if tensor.sizes is None:
+        return Tensor(None, "int64")
+    if isinstance(tensor.sizes[-1], int) and tensor.sizes[-1] < step.k:
+        raise place.at("k").error(f"no {step.k} greatest of {tensor.sizes[-1]}")
+    return Tensor((*tensor.sizes[:-1], step.k), "int64")
+
+
+def _unknown(step: object, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    return Tensor()
+
+
+def _axis(axis: int, tensor: Tensor, place: Place) -> int | None:
+    """``axis`` counted from the first; None if the number of axes is unknown."""
+    if tensor.sizes is None:
+        return None
+    rank = len(tensor.sizes)
+    if not -rank <= axis < rank:
+        raise place.at("axis").error(f"a sample has {rank} axes here, none of them is {axis}")
+    return axis % rank
+
+
+def _one_of(place: Place, **choices: object) -> None:
+    present = [key for key, value in choices.items() if value is not UNSET]
+    if len(present) != 1:
+        wanted = " or ".join(choices)
+        raise place.at(next(iter(choices))).error(f"exactly one of {wanted} must stand here, found {len(present)}")
+
+
+_EFFECTS: dict[type[object], Callable[..., Tensor]] = {
+    vocabulary.DecodeImage: _decode_image,
+    vocabulary.DecodeAudio: _decode_audio,
+    vocabulary.Resize: _resize,
+    vocabulary.CenterCrop: _center_crop,
+    vocabulary.Cast: _cast,
+    vocabulary.Scale: _floating,
+    vocabulary.Normalize: _normalize,
+    vocabulary.Transpose: _transpose,
+    vocabulary.Reshape: _reshape,
+    vocabulary.Pad: _pad,
+    vocabulary.Quantize: _quantize,
+    vocabulary.Dequantize: _quantize,
+    vocabulary.Softmax: _softmax,
+    vocabulary.Sigmoid: _floating,
+    vocabulary.Argmax: _argmax,
+    vocabulary.TopK: _topk,
+}

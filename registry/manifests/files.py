@@ -1,0 +1,118 @@
+"""Rules of the files that a manifest lists: paths, roles, sources, digests."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from artifacts.digest import from_hex
+from artifacts.trees import check_path
+from registry.manifests.model import File
+from registry.names import Kind
+from registry.yaml import Place
+
+ROLES: dict[Kind, tuple[str, ...]] = {
+    "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),
+    "image": ("wheels", "layer", "config"),
+}
+"""The roles of the kinds whose files must have one."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_REMOTE = ("https", "http", "hf", "dvc")
+_LOCAL = "file"
+
+
+def check_files(files: Sequence[File], kind: Kind, place: Place, *, published: bool) -> None:
+    """``place`` is that of ``files``.
+
+    Raises:
+        InvalidInputError: at the first rule that is broken.
+    """
+    for index, file in enumerate(files):
+        here = place.at(index)
+        _check_path(file.path, here.at("path"))
+        _check_role(file, kind, here.at("role"))
+        _check_bytes(file, here, published=published)
+    _check_apart([file.path for file in files], place)
+
+
+def holds(files: Iterable[File], path: str) -> bool:
+    """Whether ``path`` is one of ``files``, or lies inside a tree of theirs."""
+    return any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files)
+
+
+def check_named(files: Iterable[File], path: str | UnsetType, place: Place) -> None:
+    """A path that a manifest names must lead to a file of it; one inside a tree is looked up when the tree is read.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    if path is UNSET:
+        return
+    _check_path(path, place)
+    if not holds(files, path):
+        raise place.error(f"{path!r} is none of the files, and in no tree of them", "add it to files")
+
+
+def _check_path(path: str, place: Place) -> None:
+    place.parsed(check_path, path.removesuffix("/"))
+
+
+def _check_role(file: File, kind: Kind, place: Place) -> None:
+    roles = ROLES.get(kind)
+    if roles is None:
+        return
+    if file.role is UNSET:
+        raise place.error(
+            f"the key 'role' is missing: a file of a {kind} needs one", f"write one of {', '.join(roles)}"
+        )
+    if file.role not in roles:
+        raise place.error(f"{file.role} is no role in a {kind}", f"write one of {', '.join(roles)}")
+
+
+def _check_bytes(file: File, place: Place, *, published: bool) -> None:
+    if file.sha256 is not UNSET:
+        place.at("sha256").parsed(from_hex, file.sha256)
+    if published:
+        _check_published(file, place)
+    else:
+        _check_source(file, place)
+
+
+def _check_published(file: File, place: Place) -> None:
+    if file.source is not UNSET:
+        raise place.at("source").error("a published manifest has no sources, only digests")
+    for key, value in (("sha256", file.sha256), ("size", file.size)):
+        if value is UNSET:
+            raise place.at(key).error(f"the key {key!r} is missing: a published file has one")
+
+
+def _check_source(file: File, place: Place) -> None:
+    if file.source is UNSET:
+        raise place.at("source").error("the key 'source' is missing", "write where the file comes from")
+    scheme = _SCHEME.match(file.source)
+    if scheme is None or scheme[1] == _LOCAL:
+        return
+    if scheme[1] not in _REMOTE:
+        what = f"{scheme[1]}: is no source"
+        raise place.at("source").error(what, "write a path, or file:, https:, hf: or dvc:")
+    if file.sha256 is UNSET:
+        what = "the key 'sha256' is missing: a remote file needs its digest"
+        raise place.at("sha256").error(what, "write the SHA-256 that its publisher states, or that you have verified")
+
+
+def _check_apart(paths: Sequence[str], place: Place) -> None:
+    """No path twice, and none below another: they are laid out in one folder."""
+    seen: dict[str, int] = {}
+    for index, path in enumerate(paths):
+        bare = path.removesuffix("/")
+        if bare in seen:
+            raise place.at(index, "path").error(f"{path!r} is also files[{seen[bare]}]", "give each file its own path")
+        seen[bare] = index
+    for index, path in enumerate(paths):
+        parts = path.removesuffix("/").split("/")
+        for length in range(1, len(parts)):
+            above = "/".join(parts[:length])
+            if above in seen:
+                what = f"{path!r} lies inside files[{seen[above]}], {paths[seen[above]]!r}"
+                raise place.at(index, "path").error(what, "list the tree, or its files, not both")

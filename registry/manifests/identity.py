@@ -1,0 +1,80 @@
+"""What makes a manifest the one it is: its content, and the digest of that."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from artifacts.canonical import canonical
+from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from artifacts.errors import InvalidInputError
+from registry.conversion import convert
+from registry.manifests.checks import check
+from registry.manifests.model import File
+from registry.manifests.others import Framework, Manifest, files_of
+from registry.yaml import Document
+
+
+def content(manifest: Manifest) -> bytes:
+    """The RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
+
+    Raises:
+        InvalidInputError: a file still has a source, or no digest or size yet.
+    """
+    for index, file in enumerate(files_of(manifest)):
+        if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
+            raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
+    return canonical(plain(manifest))
+
+
+def manifest_digest(manifest: Manifest) -> Digest:
+    """The SHA-256 of the content. Raises as ``content``."""
+    return digest_bytes(content(manifest))
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
+    """A manifest, or a part of one, as JSON values; absent keys stay absent."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest:
+    """The manifest as it is published: each file's source replaced by the digest and size found for its path.
+
+    A file of which nothing was found stays as it is.
+
+    Raises:
+        InvalidInputError: the author stated another digest or size.
+    """
+    if isinstance(manifest, Framework) or manifest.files is UNSET:
+        return manifest
+    files = tuple(
+        _with_bytes(file, stored[file.path], f"files[{index}]") if file.path in stored else file
+        for index, file in enumerate(manifest.files)
+    )
+    return msgspec.structs.replace(manifest, files=files)
+
+
+def parse_published(text: bytes) -> Manifest:
+    """The manifest whose content is ``text``.
+
+    Raises:
+        InvalidInputError: it is no canonical JSON, or breaks a rule of manifests.
+    """
+    digest = digest_bytes(text)
+    try:
+        document = Document(msgspec.json.decode(text), digest)
+    except msgspec.DecodeError as error:
+        raise InvalidInputError(f"the manifest is no JSON: {error}", where=digest) from error
+    if canonical(document.value) != text:
+        raise InvalidInputError("the manifest is not canonical JSON", where=digest, next_step="publish it again")
+    manifest: Manifest = convert(document, Manifest)
+    check(manifest, document, published=True)
+    return manifest
+
+
+def _with_bytes(file: File, found: Descriptor, where: str) -> File:
+    for key, stated, is_ in (("sha256", file.sha256, to_hex(found.digest)), ("size", file.size, found.size)):
+        if stated not in (UNSET, is_):
+            raise InvalidInputError(f"{file.path} has the {key} {is_}, not {stated}", where=f"{where}.{key}")
+    return msgspec.structs.replace(file, source=UNSET, sha256=to_hex(found.digest), size=found.size)

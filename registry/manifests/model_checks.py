@@ -1,0 +1,228 @@
+"""The rules of a model's manifest that types cannot state."""
+
+from msgspec import UNSET
+
+from registry.constraints import Constraint
+from registry.manifests.effects import follow
+from registry.manifests.files import check_named
+from registry.manifests.model import (
+    AudioInput,
+    Claim,
+    ConstantInput,
+    ImageInput,
+    Input,
+    Model,
+    Output,
+    StateInput,
+    TensorInput,
+    TextInput,
+)
+from registry.manifests.steps import Python, Step, TokenizerJson, Words
+from registry.manifests.tensors import Tensor, check_result, declared
+from registry.metrics import check_metrics
+from registry.names import parse_name
+from registry.yaml import Place
+
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "onnx": ("onnxruntime",),
+    "torchscript": ("pytorch",),
+    "torch-export": ("pytorch",),
+    "safetensors": ("pytorch",),
+    "state-dict": ("pytorch",),
+    "savedmodel": ("tensorflow",),
+    "keras": ("tensorflow",),
+    "hdf5": ("tensorflow",),
+    "frozen-graph": ("tensorflow",),
+    "tflite": ("tensorflow", "litert"),
+}
+"""The frameworks that read a format."""
+
+WEIGHTS_ALONE = ("safetensors", "state-dict")
+"""Formats without a graph: code builds the network around the weights."""
+
+_PICKLES = (".pkl", ".pickle", ".joblib")
+_CLASSES = ("class-scores", "class-index", "mask")
+_ANSWERS: dict[str, tuple[str, ...]] = {
+    "image-classification": ("class-scores", "class-index"),
+    "audio-classification": ("class-scores", "class-index"),
+    "text-classification": ("class-scores", "class-index"),
+    "semantic-segmentation": ("mask",),
+    "regression": ("value",),
+}
+"""The output types of which a model of the task has exactly one."""
+
+
+def check_model(model: Model, place: Place) -> None:
+    """``place`` is the manifest's.
+
+    Raises:
+        InvalidInputError: at the first rule that is broken.
+    """
+    if model.family is not UNSET:
+        place.at("family").parsed(parse_name, model.family)
+    place.at("framework", "name").parsed(parse_name, model.framework.name)
+    place.at("framework", "version").parsed(Constraint.parse, model.framework.version)
+    _check_format(model, place)
+    _check_graph(model, place)
+    _check_unique([port.name for port in model.inputs], place.at("inputs"))
+    _check_unique([port.name for port in model.outputs], place.at("outputs"))
+    for index, port in enumerate(model.inputs):
+        _check_input(model, port, place.at("inputs", index))
+    for index, output in enumerate(model.outputs):
+        _check_output(model, output, place.at("outputs", index))
+    _check_answers(model, place)
+    for index, claim in enumerate(() if model.claims is UNSET else model.claims):
+        _check_claim(model, claim, place.at("claims", index))
+
+
+def _check_format(model: Model, place: Place) -> None:
+    readers = FRAMEWORKS[model.format]
+    if model.framework.name not in readers:
+        what = f"{model.framework.name} does not read {model.format}: {' or '.join(readers)} does"
+        raise place.at("framework", "name").error(what, "change the framework or the format")
+    for key, present, wanted in (
+        ("signature", model.signature is not UNSET, model.format == "savedmodel"),
+        ("code", model.code is not UNSET, model.format in WEIGHTS_ALONE),
+    ):
+        if wanted and not present:
+            raise place.at(key).error(f"the key {key!r} is missing: a model in {model.format} needs it", "write it")
+        if present and not wanted:
+            raise place.at(key).error(f"a model in {model.format} has no {key}", "leave it out")
+    if model.code is not UNSET:
+        check_named(model.files, model.code.file, place.at("code", "file"))
+
+
+def _check_graph(model: Model, place: Place) -> None:
+    """The file that the framework is given: one graph, or weights for code."""
+    role = "weights" if model.format in WEIGHTS_ALONE else "graph"
+    found = [index for index, file in enumerate(model.files) if file.role == role]
+    if not found or (len(found) > 1 and model.format != "safetensors"):
+        what = f"a model in {model.format} has one file of the role {role}, found {len(found)}"
+        raise place.at("files").error(what, f"give one file the role {role}")
+    for index, file in enumerate(model.files):
+        if file.path.endswith(_PICKLES) and model.unsafe is not True:
+            what = f"{file.path} is a pickle, which executes code when it is read"
+            raise place.at("files", index, "path").error(what, "store the weights otherwise, or write unsafe: true")
+    path = model.files[found[0]].path
+    if path.endswith("/") != (model.format == "savedmodel") and not path.endswith("/saved_model.pb"):
+        what = "a SavedModel is a folder" if model.format == "savedmodel" else f"a graph in {model.format} is one file"
+        raise place.at("files", found[0], "path").error(what, "end the path of a folder, and only of one, in /")
+
+
+def _check_unique(names: list[str], place: Place) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise place.at(index, "name").error(f"{name!r} stands twice", "give each its own name")
+
+
+def _check_input(model: Model, port: Input, place: Place) -> None:
+    wanted = declared(port, place)
+    if isinstance(port, StateInput):
+        states = [output.name for output in model.outputs if output.type == "state"]
+        if port.from_ not in states:
+            raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
+    if isinstance(port, ConstantInput):
+        _check_constant(port.value, place.at("value"))
+    if isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
+        steps = () if port.steps is UNSET else port.steps
+        _check_steps(model, steps, place.at("steps"))
+        if not isinstance(port, TensorInput):
+            _check_decode(port.type, steps, place.at("steps"))
+        check_result(follow(Tensor(), steps, place.at("steps")), wanted, place)
+
+
+def _check_constant(value: object, place: Place) -> None:
+    """A number, or lists of equal form."""
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_constant(inner, place.at(index))
+        if len({len(inner) if isinstance(inner, list) else None for inner in value}) > 1:
+            raise place.error("the lists inside differ in length", "write as many values in each")
+    elif not isinstance(value, int | float):
+        raise place.error("expected a number, true, false, or lists of them")
+
+
+def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
+    for index, step in enumerate(steps):
+        here = place.at(index)
+        present = step.present()
+        if len(present) != 1:
+            what = f"a step has one key, its name; found {', '.join(present) or 'none'}"
+            raise here.error(what, "write each step as an element of its own")
+        arguments = step.arguments
+        if isinstance(arguments, Words):
+            check_named(model.files, arguments.vocabulary, here.at(step.name, "vocabulary"))
+        elif isinstance(arguments, Python | TokenizerJson):
+            check_named(model.files, arguments.file, here.at(step.name, "file"))
+
+
+def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
+    names = [step.name for step in steps]
+    if names[:1] != ["decode"]:
+        raise place.at(0).error(f"the first step of an input of type {kind} is decode", "put it first")
+    if "decode" in names[1:]:
+        raise place.at(names.index("decode", 1)).error("decode stands twice", "leave the second one out")
+
+
+def _check_output(model: Model, output: Output, place: Place) -> None:
+    check_named(model.files, output.labels, place.at("labels"))
+    steps = () if output.steps is UNSET else output.steps
+    _check_steps(model, steps, place.at("steps"))
+    found = follow(declared(output, place), steps, place.at("steps"))
+    if output.type in _CLASSES:
+        if output.label_offset is UNSET:
+            what = f"the key 'label_offset' is missing: an output of type {output.type} needs it"
+            raise place.at("label_offset").error(what, "write class index minus dataset label, 0 where they are equal")
+    else:
+        for key in ("labels", "label_offset"):
+            if getattr(output, key) is not UNSET:
+                raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
+    _check_scores(output, found, place)
+    if output.type == "class-index" and found.dtype is not None and found.dtype.startswith(("float", "bool")):
+        raise place.at("type").error(
+            f"the output gives {found.dtype}, which is no class index", "add an argmax as a step"
+        )
+
+
+def _check_scores(output: Output, found: Tensor, place: Place) -> None:
+    """Scores are a list for each sample; one score alone needs a threshold, and only one alone."""
+    if output.type != "class-scores":
+        if output.threshold is not UNSET:
+            raise place.at("threshold").error(f"an output of type {output.type} has no threshold", "leave it out")
+        return
+    if any(step.name in ("argmax", "topk") for step in (() if output.steps is UNSET else output.steps)):
+        raise place.at("type").error("the steps give an index, not scores", "write type: class-index")
+    if found.sizes is None or not all(isinstance(size, int) for size in found.sizes):
+        return
+    wide = [size for size in found.sizes if size != 1]
+    if len(wide) > 1:
+        raise place.at("shape").error("scores are one list a sample", "add a reshape as a step")
+    if not wide and output.threshold is UNSET:
+        what = "the key 'threshold' is missing: scores of width 1 are binary"
+        raise place.at("threshold").error(what, "write the value from which on a score means class 1")
+    if wide and output.threshold is not UNSET:
+        raise place.at("threshold").error(f"scores of width {wide[0]} have no threshold", "leave it out")
+
+
+def _check_answers(model: Model, place: Place) -> None:
+    """The task's answer is in exactly one output, or in ``predictions``."""
+    if (model.predictions is not UNSET) != (model.task == "object-detection"):
+        what = "a model for object-detection, and no other, has predictions"
+        raise place.at("predictions").error(what, "say there which outputs make boxes, or change the task")
+    if model.predictions is not UNSET:
+        names = {output.name for output in model.outputs}
+        for key in ("boxes", "scores", "classes", "count"):
+            name = getattr(model.predictions, key)
+            if name is not None and name not in names:
+                raise place.at("predictions", key).error(f"no output is called {name!r}", "name an output")
+    types = _ANSWERS.get(model.task)
+    found = [output.name for output in model.outputs if types and output.type in types]
+    if types and len(found) != 1:
+        what = f"a model for {model.task} has one output of type {' or '.join(types)}, found {len(found)}"
+        raise place.at("outputs").error(what, "give the output that answers this type, and others the type tensor")
+
+
+def _check_claim(model: Model, claim: Claim, place: Place) -> None:
+    place.at("metric").parsed(lambda metric: check_metrics(model.task, None, [metric]), claim.metric)
+    place.at("dataset", "name").parsed(parse_name, claim.dataset.name)
+    place.at("dataset", "version").parsed(Constraint.parse, claim.dataset.version)

@@ -1,0 +1,106 @@
+"""The metrics: what each name means, its unit, which way is better, and where it can be had."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from artifacts.errors import InvalidInputError
+
+Direction = Literal["higher", "lower", "none"]
+
+_CLASSIFICATION = ("image-classification", "audio-classification", "text-classification")
+_LOADED = ("single_stream", "multi_stream", "server", "offline", "batch_sweep")
+_QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """``tasks`` and ``scenarios`` that give the metric, None for all; ``version`` grows when its meaning changes."""
+
+    name: str
+    unit: str
+    direction: Direction
+    version: int = 1
+    tasks: tuple[str, ...] | None = None
+    scenarios: tuple[str, ...] | None = None
+
+    @property
+    def is_quality(self) -> bool:
+        """Whether it is of the predictions, and so needs labels, rather than of time."""
+        return self.scenarios is None
+
+
+def _quality(name: str, unit: str, direction: Direction, *tasks: str) -> MetricDefinition:
+    return MetricDefinition(name, unit, direction, tasks=tasks)
+
+
+def _times(prefix: str) -> tuple[MetricDefinition, ...]:
+    """A query's latency, and the samples of the whole performance phase."""
+    percentiles = (
+        MetricDefinition(f"{prefix}latency_{percentile}", "s", "lower", scenarios=_QUERIED)
+        for percentile in ("p50", "p90", "p99")
+    )
+    return (*percentiles, MetricDefinition(f"{prefix}throughput", "samples/s", "higher", scenarios=_LOADED))
+
+
+_ALL = (
+    _quality("top1", "fraction", "higher", *_CLASSIFICATION),
+    _quality("top5", "fraction", "higher", *_CLASSIFICATION),
+    _quality("map", "fraction", "higher", "object-detection"),
+    _quality("map_50", "fraction", "higher", "object-detection"),
+    _quality("miou", "fraction", "higher", "semantic-segmentation"),
+    _quality("mae", "label", "lower", "regression"),
+    _quality("rmse", "label", "lower", "regression"),
+    *_times(""),
+    *_times("pipeline_"),
+    MetricDefinition("optimal_batch", "samples", "none", scenarios=("batch_sweep",)),
+    MetricDefinition("cold_start", "s", "lower", scenarios=("cold_start",)),
+)
+DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for definition in _ALL}
+"""Every metric by its name."""
+
+GROUPS: dict[str, tuple[str, ...]] = {"latency": ("latency_p50", "latency_p90", "latency_p99")}
+"""Names that stand for several metrics."""
+
+BUILT = frozenset(("top1", "top5", *(definition.name for definition in _times(""))))
+"""The metrics that the harness can measure today."""
+
+
+def expand(names: Iterable[str]) -> tuple[str, ...]:
+    """The metrics that ``names`` stand for, each once, in the order of first mention."""
+    return tuple(dict.fromkeys(metric for name in names for metric in GROUPS.get(name, (name,))))
+
+
+def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) -> None:
+    """``names``, groups among them, are metrics that ``task`` and ``scenario`` can give; None is any.
+
+    Raises:
+        InvalidInputError: one is not; ``where`` is its index: ``metrics[1]``.
+    """
+    for index, name in enumerate(names):
+        where = f"metrics[{index}]"
+        for metric in GROUPS.get(name, (name,)):
+            definition = DEFINITIONS.get(metric)
+            if definition is None:
+                raise InvalidInputError(f"no metric is called {name!r}", where=where, next_step=_nearest(name))
+            _check_given(definition, "task", task, definition.tasks, where)
+            _check_given(definition, "scenario", scenario, definition.scenarios, where)
+
+
+def _check_given(
+    definition: MetricDefinition, what: str, by: str | None, givers: Sequence[str] | None, where: str
+) -> None:
+    if by is None or givers is None or by in givers:
+        return
+    raise InvalidInputError(
+        f"the {what} {by} does not give the metric {definition.name}",
+        where=where,
+        next_step=f"leave it out, or choose the {what} {' or '.join(givers)}",
+    )
+
+
+def _nearest(name: str) -> str:
+    known = sorted((*DEFINITIONS, *GROUPS))
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the metrics are {', '.join(known)}"

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
+
+from migrations import upgrade
+from registry.catalogue.database import open_engine
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
@@ -46,6 +50,26 @@ def cases(request: pytest.FixtureRequest) -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip(CASES_REASON)
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope="session")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that the revisions made once, to be copied: making it waits for the disk many times."""
+    path = tmp_path_factory.mktemp("schema") / "registry.db"
+    engine = open_engine(path)
+    upgrade(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def database(schema: Path, tmp_path: Path) -> Iterator[Engine]:
+    """An empty registry's database, of the newest revision, in a file of the test's own."""
+    path = tmp_path / "registry.db"
+    shutil.copy(schema, path)
+    engine = open_engine(path)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

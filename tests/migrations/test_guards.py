@@ -40,9 +40,9 @@ def content(connection: sqlite3.Connection) -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def raw(migrated: Engine, path: Path) -> Iterator[sqlite3.Connection]:
+def raw(database: Engine, path: Path) -> Iterator[sqlite3.Connection]:
     """The file as a stranger opens it, with one row in every table."""
-    migrated.dispose()
+    database.dispose()
     connection = sqlite3.connect(path, isolation_level=None)
     for table in CHILDREN_FIRST:
         put(connection, "INSERT", table, row(table, "a"))
@@ -61,17 +61,17 @@ def test_every_table_is_append_only_but_the_list_of_open_runs() -> None:
     assert set(METADATA.tables.values()) - set(TABLES) == {open_runs}
 
 
-def test_no_trigger_is_missing_after_migrating(migrated: Engine) -> None:
-    with writing(migrated) as connection:
+def test_no_trigger_is_missing_after_migrating(database: Engine) -> None:
+    with writing(database) as connection:
         found = connection.execute(text("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'")).scalar_one()
         assert missing(connection, GUARDS.values()) == ()
         assert found == 3 * len(TABLES) + len(SEALED)
 
 
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
-def test_a_trigger_that_was_dropped_or_changed_is_found(migrated: Engine, guard: Any) -> None:  # noqa: ANN401
+def test_a_trigger_that_was_dropped_or_changed_is_found(database: Engine, guard: Any) -> None:  # noqa: ANN401
     for name, statement in triggers(guard, "sqlite").items():
-        with writing(migrated) as connection:
+        with writing(database) as connection:
             connection.execute(text(f"DROP TRIGGER {name}"))
             assert missing(connection, GUARDS.values()) == (name,)
             connection.execute(text(statement.replace("BEFORE", "AFTER")))

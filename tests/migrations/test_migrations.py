@@ -28,8 +28,8 @@ print("alembic" in sys.modules)
 """
 
 
-def test_head_is_the_only_newest_revision(engine: Engine) -> None:
-    with reading(engine) as connection:
+def test_head_is_the_only_newest_revision(empty: Engine) -> None:
+    with reading(empty) as connection:
         assert ScriptDirectory.from_config(configure(connection)).get_heads() == [HEAD]
 
 
@@ -37,40 +37,40 @@ def test_the_revisions_make_what_the_tables_say(tmp_path: Path) -> None:
     assert check(tmp_path) == []
 
 
-def test_the_check_sees_a_difference(migrated: Engine) -> None:
-    with writing(migrated) as connection:
+def test_the_check_sees_a_difference(database: Engine) -> None:
+    with writing(database) as connection:
         connection.execute(text("ALTER TABLE open_runs ADD COLUMN more TEXT"))
         with pytest.raises(Exception, match="more"):
             command.check(configure(connection))
         connection.rollback()
 
 
-def test_down_and_up_again_loses_no_guard(migrated: Engine) -> None:
-    with writing(migrated) as connection:
+def test_down_and_up_again_loses_no_guard(database: Engine) -> None:
+    with writing(database) as connection:
         command.downgrade(configure(connection), "base")
         assert inspect(connection).get_table_names() == ["alembic_version"]
-    upgrade(migrated)
-    with reading(migrated) as connection:
+    upgrade(database)
+    with reading(database) as connection:
         assert set(runs.metadata.tables) < set(inspect(connection).get_table_names())
         assert missing(connection, guards(runs.metadata)) == ()
 
 
-def test_an_upgrade_that_fails_leaves_nothing(engine: Engine, path: Path) -> None:
-    with writing(engine) as connection:
+def test_an_upgrade_that_fails_leaves_nothing(empty: Engine, path: Path) -> None:
+    with writing(empty) as connection:
         connection.execute(text("CREATE TABLE run_blobs (in_the_way TEXT)"))
     with pytest.raises(UnavailableError, match="run_blobs"):
-        upgrade(engine)
-    with reading(engine) as connection:
+        upgrade(empty)
+    with reading(empty) as connection:
         assert inspect(connection).get_table_names() == ["run_blobs"]
         assert revision(connection) is None
     assert path.exists()
 
 
-def test_a_database_of_a_newer_benchlock_is_left_alone(migrated: Engine) -> None:
-    with writing(migrated) as connection:
+def test_a_database_of_a_newer_benchlock_is_left_alone(database: Engine) -> None:
+    with writing(database) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(UnavailableError, match="9999"):
-        upgrade(migrated)
+        upgrade(database)
 
 
 def test_a_database_at_head_is_opened_without_alembic(path: Path) -> None:
@@ -99,8 +99,8 @@ def test_processes_that_upgrade_at_once_make_one_schema(path: Path) -> None:
     engine.dispose()
 
 
-def test_a_connection_is_durable_and_keeps_foreign_keys(migrated: Engine) -> None:
-    with reading(migrated) as connection:
+def test_a_connection_is_durable_and_keeps_foreign_keys(database: Engine) -> None:
+    with reading(database) as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -116,8 +116,8 @@ def test_what_is_no_database_is_said_in_one_line(path: Path) -> None:
     engine.dispose()
 
 
-def test_a_reader_does_not_wait_for_a_writer(migrated: Engine, path: Path) -> None:
-    with writing(migrated) as connection:
+def test_a_reader_does_not_wait_for_a_writer(database: Engine, path: Path) -> None:
+    with writing(database) as connection:
         connection.execute(text("CREATE TABLE more (column_of_it TEXT)"))
         with sqlite3.connect(path, timeout=0) as other:
             assert other.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)

@@ -1,0 +1,239 @@
+"""Runs are written at their start and at their end, completely or not at all, and never change."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert, select, text
+
+from artifacts.digest import Descriptor, Digest, digest_bytes
+from artifacts.errors import InvalidInputError, UnknownNameError
+from evaluator.records.records import Records, RunEndedError
+from evaluator.records.runs import (
+    HOST_FACTS,
+    IncompleteRecordError,
+    Run,
+    RunEnd,
+    RunId,
+    RunStart,
+    new_run_id,
+    parse_run_id,
+)
+from evaluator.records.tables import open_runs, runs
+from evaluator.runner.host import this_host
+from evaluator.statistics.figures import Interval, Metric
+from registry.catalogue.database import reading, writing
+from registry.catalogue.tables import locks
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LOCK, OTHER_LOCK = digest_bytes(b"a lock"), digest_bytes(b"another lock")
+HOST: dict[str, Any] = {
+    "cpu_model": "A CPU", "cpu_flags": ["avx2", "sse"], "cores": 2, "memory": 24 << 30, "kernel": "Linux 6.1",
+    "governor": None, "engine": "Docker 27", "accelerator": None, "driver": None,
+}  # fmt: skip
+ENGINE = digest_bytes(b"an image")
+TOP1 = Metric("top1", 0.751, "fraction", "higher", 1000, Interval(0.72, 0.78), 1)
+P99 = Metric("latency_p99", 0.0021, "s", "lower", 120, Interval(0.002, None), 1)
+
+
+@pytest.fixture
+def records(database: Engine) -> Records:
+    """Records of a registry that has two locks."""
+    with writing(database) as connection:
+        for lock in (LOCK, OTHER_LOCK):
+            columns = {column.name: "x" for column in locks.columns} | {"id": lock, "created_at": NOON}
+            connection.execute(insert(locks).values(columns))
+    return Records(database)
+
+
+def start(number: int = 0, **changes: Any) -> RunStart:  # noqa: ANN401 - fields of any type
+    at = NOON + timedelta(seconds=number)
+    whole = RunStart(
+        id=new_run_id(at),
+        lock=LOCK,
+        attempt=1,
+        isolation="container",
+        platform={"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"},
+        host=HOST,
+        process={"pid": 17, "boot": "b"},
+        started_at=at,
+        image_id=ENGINE,
+    )
+    return replace(whole, **changes)
+
+
+def end(**changes: Any) -> RunEnd:  # noqa: ANN401 - fields of any type
+    whole = RunEnd(
+        outcome="done",
+        ended_at=NOON + timedelta(minutes=1, microseconds=1),
+        metrics=(P99, TOP1),
+        packages={"numpy": "2.4.0", "onnxruntime": "1.31.1"},
+        blobs={"predictions": Descriptor(digest_bytes(b"p"), 1), "samples": Descriptor(digest_bytes(b"ss"), 2)},
+        timings={"verify": 0.25, "accuracy": 3.0},
+        details={"loadgen": {"valid": True, "errors": []}},
+    )
+    return replace(whole, **changes)
+
+
+FAILED = RunEnd(
+    outcome="failed", ended_at=NOON + timedelta(hours=1), failure_class="timeout", failure_message="took over 10 m"
+)
+
+
+def test_a_run_is_read_as_it_was_written(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    assert records.get(begun.id) == Run(begun, None)
+    records.finish(begun.id, end())
+    assert records.get(begun.id) == Run(begun, end())
+
+
+def test_a_failed_run_keeps_its_class_and_message(records: Records) -> None:
+    begun = start(isolation="process", image_id=None)
+    records.start(begun)
+    records.finish(begun.id, FAILED)
+    assert records.get(begun.id).end == FAILED
+
+
+def test_a_run_ends_once(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    records.finish(begun.id, RunEnd(outcome="abandoned", ended_at=NOON + timedelta(hours=2)))
+    with pytest.raises(RunEndedError, match="abandoned"):
+        records.finish(begun.id, end())
+    found = records.get(begun.id).end
+    assert found is not None
+    assert (found.outcome, found.metrics) == ("abandoned", ())
+
+
+def test_a_run_that_never_started_does_not_end(records: Records) -> None:
+    with pytest.raises(UnknownNameError, match="has no run/"):
+        records.finish(new_run_id(NOON), end())
+
+
+def test_a_run_of_an_unknown_lock_is_refused(records: Records) -> None:
+    with pytest.raises(UnknownNameError, match="has no lock sha256:00"):
+        records.start(start(lock=Digest("sha256:" + "0" * 64)))
+
+
+def test_unfinished_runs_are_found_until_they_end(records: Records, database: Engine) -> None:
+    begun = [start(number) for number in range(3)]
+    for one in reversed(begun):
+        records.start(one)
+    records.finish(begun[1].id, end())
+    assert [run.id for run in records.unfinished()] == [begun[0].id, begun[2].id]
+    with reading(database) as connection:
+        assert connection.execute(select(open_runs.c.run)).scalars().all() == [begun[0].id, begun[2].id]
+
+
+def test_runs_are_listed_newest_first_by_lock_and_outcome(records: Records) -> None:
+    ids: list[RunId] = []
+    for number, (lock, outcome) in enumerate([(LOCK, end()), (OTHER_LOCK, end()), (LOCK, FAILED), (LOCK, end())]):
+        begun = start(number, lock=lock)
+        records.start(begun)
+        records.finish(begun.id, outcome)
+        ids.append(begun.id)
+    assert [run.id for run in records.list()] == ids[::-1]
+    assert [run.id for run in records.list(limit=2)] == [ids[3], ids[2]]
+    assert [run.id for run in records.list(lock=LOCK)] == [ids[3], ids[2], ids[0]]
+    assert [run.id for run in records.list(lock=LOCK, outcome="done", limit=1)] == [ids[3]]
+    assert [run.end for run in records.list(outcome="failed")] == [FAILED]
+
+
+def test_lists_are_answered_from_indexes(records: Records, database: Engine) -> None:
+    assert records.list() == ()
+    with reading(database) as connection:
+        for condition in ("", "WHERE lock = 'x'"):
+            statement = f"EXPLAIN QUERY PLAN SELECT id FROM runs {condition} ORDER BY id DESC LIMIT 10"
+            plan = " ".join(row.detail for row in connection.execute(text(statement)))
+            assert "TEMP B-TREE" not in plan
+            assert "INDEX" in plan or not condition
+
+
+def test_live_digests_are_those_that_runs_name(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    records.finish(begun.id, end())
+    assert set(records.live_digests()) == {digest_bytes(b"p"), digest_bytes(b"ss")}
+
+
+def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+START_GAPS: dict[str, Callable[[], RunStart]] = {
+    **{f"host.{fact}": lambda fact=fact: start(host=without(HOST, fact)) for fact in HOST_FACTS},  # type: ignore[misc]
+    "host.cpu_model": lambda: start(host=HOST | {"cpu_model": None}),
+    "host.kernel": lambda: start(host=HOST | {"kernel": ""}),
+    "platform.device": lambda: start(platform={"os": "linux", "arch": "amd64", "python": "3.11"}),
+    "image_id": lambda: start(image_id=None),
+    "isolation": lambda: start(isolation="jail"),
+    "attempt": lambda: start(attempt=0),
+    "process": lambda: start(process={}),
+    "started_at": lambda: start(started_at=NOON.replace(tzinfo=None)),
+}
+END_GAPS: dict[str, RunEnd] = {
+    "metrics": end(metrics=()),
+    "packages": end(packages={}),
+    "blobs": end(blobs={}),
+    "timings": end(timings={}),
+    "packages.numpy": end(packages={"numpy": ""}),
+    "outcome": end(outcome="finished"),
+    "ended_at": end(ended_at=NOON - timedelta(seconds=1)),
+    "failure class and message": replace(FAILED, failure_class=None),
+    "a failure is given": end(failure_class="crash", failure_message="it crashed"),
+    "metrics.top1.unit": end(metrics=(replace(TOP1, unit=""),)),
+    "metrics.top1.value": end(metrics=(replace(TOP1, value=float("nan")),)),
+    "metrics.top1.direction": end(metrics=(replace(TOP1, direction="up"),)),
+    "metrics.top1.n": end(metrics=(replace(TOP1, n=0),)),
+    "metrics.top1.ci": end(metrics=(replace(TOP1, ci=Interval(float("inf"), None)),)),
+    "metrics.top1.version": end(metrics=(replace(TOP1, version=0),)),
+}
+
+
+@pytest.mark.parametrize("gap", START_GAPS)
+def test_a_start_with_a_gap_is_refused(records: Records, database: Engine, gap: str) -> None:
+    with pytest.raises(IncompleteRecordError, match=gap):
+        records.start(START_GAPS[gap]())
+    with reading(database) as connection:
+        assert connection.execute(select(runs)).all() == []
+
+
+@pytest.mark.parametrize("gap", END_GAPS)
+def test_an_end_with_a_gap_is_refused(records: Records, gap: str) -> None:
+    begun = start()
+    records.start(begun)
+    with pytest.raises(IncompleteRecordError, match=gap):
+        records.finish(begun.id, END_GAPS[gap])
+    assert records.get(begun.id).end is None
+    records.finish(begun.id, end())
+
+
+def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    with pytest.raises(InvalidInputError, match="canonical JSON"):
+        records.finish(begun.id, end(details={"ratio": float("nan")}))
+    assert records.get(begun.id).end is None
+
+
+def test_the_fingerprint_of_this_host_has_no_gap(records: Records) -> None:
+    begun = start(host=this_host().fingerprint("an engine"))
+    records.start(begun)
+    assert records.get(begun.id).start == begun
+
+
+def test_run_ids_sort_by_time_and_are_read_back() -> None:
+    first, second = new_run_id(NOON, b"\xff" * 10), new_run_id(NOON + timedelta(milliseconds=1), b"\0" * 10)
+    assert first < second
+    assert new_run_id(NOON) != new_run_id(NOON)
+    assert first == "run/01m7yzmhg0zzzzzzzzzzzzzzzz"
+    assert parse_run_id(first) == first
+
+
+@pytest.mark.parametrize("text", ["", "run/", "run/1", "run/01KAK9Y8G0ZZZZZZZZZZZZZZZZ", "01kak9y8g0zzzzzzzzzzzzzzzz"])
+def test_what_is_no_run_id_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="no run"):
+        parse_run_id(text)

@@ -11,9 +11,10 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """The one JSON text of ``value`` (RFC 8785).
 
     Raises:
-        InvalidInputError: a number that JSON cannot hold exactly, or a value that is no JSON.
+        InvalidInputError: a number that JSON cannot hold exactly, text that is not Unicode, nesting without end, or a
+            value that is no JSON.
     """
     try:
         return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError as error:
+    except (ValueError, RecursionError) as error:  # the library's own errors are ValueErrors
         raise InvalidInputError(f"cannot be written as canonical JSON: {error}") from error

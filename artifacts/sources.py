@@ -138,9 +138,8 @@ def _check_url(url: str, *, loopback_http: bool) -> None:
         )
     if not split.hostname:
         raise InvalidInputError(f"{shown} names no host", where=shown, next_step="write https://host/path")
-    plain = split.scheme.lower() == "http"
-    if plain and not (loopback_http and _is_loopback(split.hostname)):
-        raise InvalidInputError(f"{shown} is not encrypted", where=shown, next_step="use https:")
+    if split.scheme != "https" and not (loopback_http and split.scheme == "http" and _is_loopback(split.hostname)):
+        raise InvalidInputError(f"{shown} is no https: URL", where=shown, next_step="use https:")
 
 
 def _is_loopback(host: str) -> bool:

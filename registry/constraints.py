@@ -2,7 +2,7 @@
 
 The policy is npm's (https://github.com/npm/node-semver#prerelease-tags): "If a version has a prerelease tag (for
 example, ``1.2.3-alpha.3``) then it will only be allowed to satisfy comparator sets if at least one comparator with the
-same ``[major, minor, patch]`` tuple also has a prerelease tag." It holds for each alternative of ``||`` by itself, and a
+same ``[major, minor, patch]`` tuple also has a prerelease tag." It holds for each alternative of ``||`` by itself. A
 request may lift it for a kind. Build metadata decides nothing (SemVer 2.0.0, item 10).
 """
 
@@ -28,7 +28,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A range as somebody wrote it. ``text`` is theirs, untouched; equal ranges in other words are other constraints."""
+    """A range as somebody wrote it: ``text`` is untouched."""
 
     range: Range
     text: str

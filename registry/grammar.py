@@ -4,13 +4,13 @@
     alternative  comparators | partial " - " partial
     comparators  comparator ( ( " " | "," ) comparator )*
     comparator   [ "=" | "==" | "!=" | ">" | ">=" | "<" | "<=" | "^" | "~" ] partial
-    partial      "*" | MAJOR [ "." MINOR [ "." PATCH [ "-" PRERELEASE ] [ "+" BUILD ] ] ], each number also "x", "X", "*"
+    partial      "*" | MAJOR [ "." MINOR [ "." PATCH [ "-" PRERELEASE ] [ "+" BUILD ] ] ], each number also "x" or "*"
 
 What a comparator means (https://github.com/npm/node-semver#ranges): ``>=1.2`` is ``>=1.2.0``, ``<1.2`` is ``<1.2.0``,
 ``>1.2`` is ``>=1.3.0``, ``<=1.2`` is ``<1.3.0-0``; ``^`` may change what stands right of the left-most number that is
 not zero, ``~`` the patch (after a lone major number the minor version too); ``1.2.x`` is ``>=1.2.0 <1.3.0-0``.
-Different from npm: a bare partial version (``1.2``, ``=1.2``) is refused, since npm and Cargo read it differently; ``*``
-is every version, pre-releases included, and leaves them to the policy; build metadata is read and ignored.
+Different from npm: a bare partial version (``1.2``, ``=1.2``) is refused, since npm and Cargo read it differently, and
+``*`` is every version, pre-releases included: whether they may be chosen is the policy's. Build metadata is ignored.
 """
 
 import re
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from artifacts.errors import InvalidInputError
-from registry.versions import LONGEST, Version, key, parse_version, successor
+from registry.versions import LONGEST, Version, parse_version, successor
 
 LEAST = Version(0, 0, 0, prerelease="0")
 """The first version in SemVer's order."""
@@ -116,7 +116,7 @@ def _comparators(part: str, text: str) -> list[tuple[str, str]]:
 
 
 def _partial(version: str, text: str) -> _Partial:
-    core = version.split("+")[0].split("-")[0].split(".")
+    core = re.split(r"[+-]", version, maxsplit=1)[0].split(".")
     wild = any(part in _WILDCARDS for part in core)
     if len(core) == _LENGTH and not wild:
         try:
@@ -132,24 +132,25 @@ def _partial(version: str, text: str) -> _Partial:
 
 
 def _bounds(operator: str, partial: _Partial, text: str) -> Bounds:
-    floor, ceiling = partial.floor(), partial.ceiling()
+    low, high = LEAST, None
     match operator:
         case "" | "=" | "==" | "!=":
             if partial.full is None and not partial.wild:
                 raise _ambiguous(partial, text)
-            return Bounds(floor, ceiling, excluded=operator == "!=")
+            low, high = partial.floor(), partial.ceiling()
         case ">=":
-            return Bounds(floor, None)
+            low = partial.floor()
         case "<":
-            return Bounds(LEAST, floor)
+            high = partial.floor()
         case "<=":
-            return Bounds(LEAST, ceiling)
+            high = partial.ceiling()
         case ">":
-            return Bounds(_after(partial), None) if partial.numbers else Bounds(LEAST, LEAST)
+            low, high = (_after(partial), None) if partial.numbers else (LEAST, LEAST)
         case "~":
-            return Bounds(floor, partial.above(min(1, len(partial.numbers) - 1)) if partial.numbers else None)
-        case _:
-            return Bounds(floor, _caret(partial))
+            low, high = partial.floor(), _tilde(partial)
+        case "^":
+            low, high = partial.floor(), _caret(partial)
+    return Bounds(low, high, excluded=operator == "!=")
 
 
 def _after(partial: _Partial) -> Version:
@@ -157,6 +158,10 @@ def _after(partial: _Partial) -> Version:
     if partial.full is not None:
         return successor(partial.full)
     return partial.above(len(partial.numbers) - 1).replace(prerelease=None)
+
+
+def _tilde(partial: _Partial) -> Version | None:
+    return partial.above(min(1, len(partial.numbers) - 1)) if partial.numbers else None
 
 
 def _caret(partial: _Partial) -> Version | None:
@@ -184,15 +189,17 @@ def _is_number(part: str) -> bool:
 
 def _ambiguous(partial: _Partial, text: str) -> InvalidInputError:
     written = ".".join(str(number) for number in partial.numbers)
-    tilde, caret = partial.above(min(1, len(partial.numbers) - 1)), _caret(partial)
-    if caret is None or key(tilde) == key(caret):
-        choice = f"write ^{written} for versions below {tilde.replace(prerelease=None)}"
-    else:
-        choice = (
-            f"write ~{written} for versions below {tilde.replace(prerelease=None)}, "
-            f"or ^{written} for versions below {caret.replace(prerelease=None)}"
-        )
-    return _refused(text, f"{choice}, or {partial.floor()} for that version alone", f"{written!r} is a partial version")
+    readings = {_upper_text(_tilde(partial)): f"~{written}", _upper_text(_caret(partial)): f"^{written}"}
+    choices = [f"{form} for versions below {upper}" for upper, form in readings.items()]
+    return _refused(
+        text,
+        f"write {', '.join(choices)}, or {partial.floor()} for that version alone",
+        f"{written!r} is a partial version",
+    )
+
+
+def _upper_text(upper: Version | None) -> str:
+    return str(upper).removesuffix("-0")
 
 
 def _refused(text: str, next_step: str, because: str = "") -> InvalidInputError:

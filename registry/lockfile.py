@@ -1,0 +1,246 @@
+"""The lockfile: a resolution written down with digests. TOML for people; its identity is its content's.
+
+``id`` is the SHA-256 of the RFC 8785 JSON of all the rest, fields that this version does not know included, so that a
+lock read here and written again is the same lock. The text is a function of the content: the order of keys is fixed.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from artifacts.canonical import canonical
+from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.trees import check_path
+from registry import toml
+from registry.names import Kind
+
+SCHEMA = (1, 0)
+"""Major and minor version of what is written here."""
+
+_ORDER = (
+    *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
+    *("os", "arch", "device", "python", "image_id", "config_size", "wheels_lock", "wheels"),
+    *("request", "model", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
+    *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
+)
+_ROWS = ("files", "platforms")
+_LOCK_AGAIN = "make it anew with `benchlock lock`"
+
+
+DigestText = Annotated[Digest, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+HexText = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class LockedFile(Struct, frozen=True, kw_only=True):
+    """A file or, where ``path`` ends in ``/``, a tree: ``sha256`` is 64 hex digits, ``size`` bytes."""
+
+    path: str
+    sha256: HexText
+    size: Whole
+
+
+class LockedArtifact(Struct, frozen=True, kw_only=True):
+    """``digest`` is of the manifest."""
+
+    name: str
+    version: str
+    digest: DigestText
+    files: tuple[LockedFile, ...] = ()
+
+
+class LockedDataset(LockedArtifact, frozen=True, kw_only=True):
+    split: str
+
+
+class LockedLayer(Struct, frozen=True, kw_only=True):
+    digest: DigestText
+    size: Whole
+
+
+class LockedPlatform(Struct, frozen=True, kw_only=True):
+    """An environment of the image: what a process needs, and where the image has layers, what a container needs.
+
+    ``image_id`` is the digest of the image's configuration, a blob of ``config_size`` bytes.
+    """
+
+    os: str
+    arch: str
+    device: str
+    python: str
+    wheels_lock: LockedFile
+    wheels: tuple[LockedFile, ...]
+    image_id: DigestText | UnsetType = UNSET
+    config_size: Whole | UnsetType = UNSET
+    layers: tuple[LockedLayer, ...] | UnsetType = UNSET
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.arch}/{self.device}"
+
+
+class LockedImage(LockedArtifact, frozen=True, kw_only=True):
+    platforms: tuple[LockedPlatform, ...]
+
+
+class LockedHarness(Struct, frozen=True, kw_only=True):
+    """``digest`` is of the zipapp, a blob of ``size`` bytes."""
+
+    version: str
+    digest: DigestText
+    size: Whole
+
+
+class LockedLimits(Struct, frozen=True, kw_only=True):
+    """What a run may use: ``bytes`` of memory, CPUs (also the thread count of every runtime), processes."""
+
+    seconds: Annotated[float, Meta(gt=0)]
+    bytes: Count
+    cpus: Count
+    processes: Count
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """The parts of a lock.
+
+    ``request`` is as parsed; ``scenario`` has its ``name``, every setting, and ``seeds``; ``metrics`` maps each name to
+    the version of its definition.
+    """
+
+    schema: str
+    request: dict[str, Any]
+    model: LockedArtifact
+    dataset: LockedDataset
+    framework: LockedArtifact
+    image: LockedImage
+    harness: LockedHarness
+    limits: LockedLimits
+    scenario: dict[str, Any]
+    metrics: dict[str, int]
+
+
+class Lock(Content, frozen=True, kw_only=True):
+    """A lock whose ``id`` was verified. ``document`` is all of it but the id, as plain values."""
+
+    id: Digest
+    document: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    def artifacts(self) -> Mapping[Kind, LockedArtifact]:
+        return {"model": self.model, "dataset": self.dataset, "framework": self.framework, "image": self.image}
+
+
+def lock_id(document: Mapping[str, Any]) -> Digest:
+    """The identity of a lock whose tables, without ``id``, are ``document``.
+
+    Raises:
+        InvalidInputError: a value that JSON cannot hold exactly.
+    """
+    return digest_bytes(canonical(document))
+
+
+def from_content(content: Content) -> Lock:
+    """The lock of that content.
+
+    Raises:
+        InvalidInputError: a value that TOML or JSON cannot hold, such as null.
+    """
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
+    _check_no_null(document, "lock")
+    return read(_without_empty_files(document), "lock")
+
+
+def read(document: dict[str, Any], where: str) -> Lock:
+    """The lock whose tables, without ``id``, are ``document``.
+
+    Raises:
+        InvalidInputError: of a newer major schema, or not of the lock's shape; says where.
+    """
+    warnings = _check_schema(document.get("schema"), where)
+    try:
+        content = msgspec.convert(document, Content)
+        for path in _paths(content):
+            check_path(path.removesuffix("/"))
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"{where} is no lockfile: {error}", where=where, next_step=_LOCK_AGAIN) from error
+    parts = {name: getattr(content, name) for name in Content.__struct_fields__}
+    return Lock(**parts, id=lock_id(document), document=document, warnings=warnings)
+
+
+def load(text: str, where: str) -> Lock:
+    """The lock that ``text`` holds; ``where`` names it in messages. ``warnings`` says what a newer schema may mean.
+
+    Raises:
+        InvalidInputError: no TOML, of a newer major schema, or not of the lock's shape.
+        IntegrityError: its ``id`` is not its content's.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{where} is no TOML: {error}", where=where, next_step=_LOCK_AGAIN) from error
+    claimed = document.pop("id", None)
+    _check_schema(document.get("schema"), where)
+    if not isinstance(claimed, str):
+        raise InvalidInputError(f"{where} has no id", where=where, next_step=_LOCK_AGAIN)
+    found = lock_id(document)
+    if claimed != found:
+        raise IntegrityError(
+            f"{where} was changed after it was locked: its id is {claimed}, its content's is {found}",
+            where=where,
+            next_step="restore the file, or make it anew with `benchlock lock`",
+        )
+    return read(document, where)
+
+
+def dump(lock: Lock) -> str:
+    """The file of the lock: the same text for the same content, and ``load(dump(lock), …) == lock``."""
+    return toml.dumps({"id": lock.id, **lock.document}, _ORDER, _ROWS)
+
+
+def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 - unchecked until here
+    """Warnings; a newer minor schema can be read, but says more than is understood here."""
+    major, dot, minor = schema.partition(".") if isinstance(schema, str) else ("", "", "")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise InvalidInputError(f"{where} has no lockfile schema such as '1.0'", where=where, next_step=_LOCK_AGAIN)
+    if int(major) != SCHEMA[0]:
+        raise InvalidInputError(
+            f"{where} has schema {schema}, and only {SCHEMA[0]}.x is understood",
+            where=where,
+            next_step="use the version of benchlock that wrote it",
+        )
+    if int(minor) > SCHEMA[1]:
+        return (
+            f"{where} has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: what is new in it is kept, not used",
+        )
+    return ()
+
+
+def _paths(content: Content) -> Iterator[str]:
+    for artifact in (content.model, content.dataset, content.framework, content.image):
+        yield from (file.path for file in artifact.files)
+    for platform in content.image.platforms:
+        yield from (file.path for file in (platform.wheels_lock, *platform.wheels))
+
+
+def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed value
+    if value is None:
+        raise InvalidInputError("null has no place in a lockfile", where=where, next_step="leave the key out")
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f".{key}", part) for key, part in value.items())
+    elif isinstance(value, list):
+        parts = ((f"[{index}]", part) for index, part in enumerate(value))
+    for suffix, part in parts:
+        _check_no_null(part, f"{where}{suffix}")
+
+
+def _without_empty_files(document: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
+    for part in kept.values():
+        if isinstance(part, dict) and part.get("files") == []:
+            del part["files"]
+    return kept

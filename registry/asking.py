@@ -1,0 +1,144 @@
+"""The types of a request file, key by key."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from registry.manifests.parts import ConstraintText, Count, NameText, Part, Positive, Text
+from registry.names import Kind
+
+Duration = Annotated[str, Meta(description="a number and ms, s, m or h, such as 10m")]
+Memory = Annotated[str, Meta(description="a number and a unit of bytes, such as 2GiB")]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Warmup = Annotated[int, Meta(ge=0, description="calls before the first that counts")]
+Batch = Annotated[int, Meta(ge=1, description="samples a call; absent, 1")]
+
+
+class Asked(Part, frozen=True, kw_only=True):
+    """An artifact by name, and the versions that will do."""
+
+    name: NameText
+    version: ConstraintText
+
+
+class AskedDataset(Asked, frozen=True, kw_only=True):
+    split: Text
+
+
+class AskedFramework(Part, frozen=True, kw_only=True):
+    """Narrows the versions that the model asks for."""
+
+    version: ConstraintText
+
+
+class Hardware(Part, frozen=True, kw_only=True):
+    """Which platforms of the image, and which hosts, will do."""
+
+    os: Text
+    arch: Text
+    device: Text
+    cpus: Count | UnsetType = UNSET
+    memory: Memory | UnsetType = UNSET
+    accelerator: Text | UnsetType = UNSET
+
+
+class AskedLimits(Part, frozen=True, kw_only=True):
+    time: Duration
+    memory: Memory
+    cpus: Annotated[int, Meta(ge=1, description="also the thread count of every runtime")]
+    processes: Count
+
+
+class Accuracy(Part, frozen=True, kw_only=True, tag_field="name", tag="accuracy"):
+    """The accuracy phase alone."""
+
+    name: ClassVar[str] = "accuracy"
+
+    batch: Batch | UnsetType = UNSET
+    warmup: Annotated[Warmup, Meta(description="absent, 0")] | UnsetType = UNSET
+
+
+class SingleStream(Part, frozen=True, kw_only=True, tag_field="name", tag="single_stream"):
+    """One query at a time."""
+
+    name: ClassVar[str] = "single_stream"
+
+    min_queries: Count
+    min_duration: Duration
+    warmup: Warmup
+
+
+class MultiStream(Part, frozen=True, kw_only=True, tag_field="name", tag="multi_stream"):
+    """One query of several samples at a time."""
+
+    name: ClassVar[str] = "multi_stream"
+
+    min_queries: Count
+    min_duration: Duration
+    samples_per_query: Count
+    warmup: Warmup
+
+
+class Server(Part, frozen=True, kw_only=True, tag_field="name", tag="server"):
+    """Queries that arrive at random, at a rate."""
+
+    name: ClassVar[str] = "server"
+
+    min_queries: Count
+    min_duration: Duration
+    target_qps: Annotated[Positive, Meta(description="queries a second")]
+    target_latency: Duration
+    warmup: Warmup
+
+
+class Offline(Part, frozen=True, kw_only=True, tag_field="name", tag="offline"):
+    """All samples at once."""
+
+    name: ClassVar[str] = "offline"
+
+    batch: Batch | UnsetType = UNSET
+    min_samples: Count
+    min_duration: Duration
+    warmup: Warmup
+
+
+class BatchSweep(Part, frozen=True, kw_only=True, tag_field="name", tag="batch_sweep"):
+    """The smallest batch beyond which nothing is gained."""
+
+    name: ClassVar[str] = "batch_sweep"
+
+    batches: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    warmup: Warmup
+
+
+class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_start"):
+    """From a fresh process to the first answer."""
+
+    name: ClassVar[str] = "cold_start"
+
+    repeats: Count
+    warmup: Warmup
+
+
+AskedScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSweep | ColdStart
+
+
+class Asking(Part, frozen=True, kw_only=True):
+    """A request file, key by key. ``as_of`` is what ``lock --as-of`` adds."""
+
+    schema: Literal[1]
+    kind: Literal["evaluation"]
+    name: NameText
+    model: Asked
+    dataset: AskedDataset
+    framework: AskedFramework | UnsetType = UNSET
+    image: Asked | UnsetType = UNSET
+    prereleases: tuple[Kind, ...] | UnsetType = UNSET
+    hardware: Hardware
+    limits: AskedLimits
+    scenario: AskedScenario
+    metrics: tuple[Text, ...]
+    trace: Literal["none", "model", "framework", "system", "full"] | UnsetType = UNSET
+    equivalence: Annotated[dict[str, Positive], Meta(description="a metric's relative difference")] | UnsetType = UNSET
+    seed: Seed
+    as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET

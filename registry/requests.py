@@ -1,0 +1,169 @@
+"""Requests: the question that a user asks, as written and as understood."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from artifacts.errors import InvalidInputError
+from registry.asking import Asked, AskedLimits, AskedScenario, Asking
+from registry.constraints import Constraint
+from registry.conversion import convert
+from registry.manifests.identity import plain
+from registry.metrics import check_metrics, expand
+from registry.names import Kind, parse_name
+from registry.quantities import parse_bytes, parse_seconds
+from registry.yaml import Document, Place, read
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use: seconds, bytes, CPUs, processes."""
+
+    time: float
+    memory: int
+    cpus: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Every setting of the scenario, those left out too; durations in seconds."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """32 bits each, derived from the one seed of the request."""
+
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as understood; ``document`` is it as written: strings untouched, absent keys absent."""
+
+    asked: Asking
+    document: dict[str, Any]
+    limits: Limits
+    scenario: Scenario
+    seeds: Seeds
+    metrics: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @property
+    def prereleases(self) -> frozenset[Kind]:
+        return frozenset(() if self.asked.prereleases is UNSET else self.asked.prereleases)
+
+    @property
+    def equivalence(self) -> dict[str, float]:
+        return {} if self.asked.equivalence is UNSET else self.asked.equivalence
+
+    @property
+    def as_of(self) -> datetime | None:
+        return None if self.asked.as_of is UNSET else parse_time(self.asked.as_of)
+
+
+def read_request(text: bytes | str, name: str) -> Request:
+    """The request in ``text``, YAML 1.2; ``name`` is what errors call it.
+
+    Raises:
+        InvalidInputError: at the first fault, with the path of the key and the line.
+    """
+    return _understood(read(text, name))
+
+
+def parse_request(document: dict[str, Any], name: str) -> Request:
+    """The request that a lock carries, or one to which ``as_of`` was added. Raises as ``read_request``."""
+    return _understood(Document(document, name))
+
+
+def parse_time(text: str) -> datetime:
+    """The time that ``text`` says, in ISO 8601 with its zone.
+
+    Raises:
+        InvalidInputError: it says none.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise InvalidInputError(f"{text!r} is no time with a zone", next_step="write it like 2026-11-20T12:00:00Z")
+    return time
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """32 bits: the first four bytes, big-endian, of the SHA-256 of ``benchlock SEED PURPOSE``."""
+    return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
+
+
+def _understood(document: Document) -> Request:
+    asked: Asking = convert(document, Asking)
+    place = Place(document)
+    _check_names(asked, place)
+    _check_metrics(asked, place)
+    if asked.as_of is not UNSET:
+        place.at("as_of").parsed(parse_time, asked.as_of)
+    return Request(
+        asked=asked,
+        document=document.value,
+        limits=_limits(asked.limits, place.at("limits")),
+        scenario=_scenario(asked.scenario, place.at("scenario")),
+        seeds=Seeds(*(derive_seed(asked.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
+        metrics=expand(asked.metrics),
+    )
+
+
+def _check_names(asked: Asking, place: Place) -> None:
+    place.at("name").parsed(parse_name, asked.name)
+    for key in ("model", "dataset", "image"):
+        artifact: Asked | UnsetType = getattr(asked, key)
+        if artifact is not UNSET:
+            place.at(key, "name").parsed(parse_name, artifact.name)
+            place.at(key, "version").parsed(Constraint.parse, artifact.version)
+    if asked.hardware.memory is not UNSET:
+        place.at("hardware", "memory").parsed(parse_bytes, asked.hardware.memory)
+    if asked.framework is not UNSET:
+        place.at("framework", "version").parsed(Constraint.parse, asked.framework.version)
+
+
+def _check_metrics(asked: Asking, place: Place) -> None:
+    """Each is known and of this scenario; whether the model's task gives it is seen when the model is."""
+    for index, metric in enumerate(asked.metrics):
+        place.at("metrics", index).parsed(lambda name: check_metrics(None, asked.scenario.name, [name]), metric)
+    for metric in () if asked.equivalence is UNSET else asked.equivalence:
+        if metric not in expand(asked.metrics):
+            what = f"{metric} is none of the metrics that are asked for"
+            raise place.at("equivalence", metric).error(what, "name one of them, or add it to metrics")
+
+
+def _limits(asked: AskedLimits, place: Place) -> Limits:
+    time = place.at("time").parsed(parse_seconds, asked.time)
+    memory = place.at("memory").parsed(parse_bytes, asked.memory)
+    for key, amount in (("time", time), ("memory", memory)):
+        if not amount:
+            raise place.at(key).error("nothing can run within 0", "write more")
+    return Limits(time, memory, asked.cpus, asked.processes)
+
+
+_DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
+_DURATIONS = ("min_duration", "target_latency")
+
+
+def _scenario(asked: AskedScenario, place: Place) -> Scenario:
+    written: dict[str, Any] = plain(asked)
+    del written["name"]
+    for key in _DURATIONS:
+        if key in written:
+            written[key] = place.at(key).parsed(parse_seconds, written[key])
+    return Scenario(asked.name, _DEFAULTS.get(asked.name, {}) | written)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from . import predictors
 from .datasets import Samples, open_samples
@@ -16,6 +15,7 @@ from .pipeline import answers, prepared, stack
 from .predictors import Predictor, Tensors
 from .quality import Tally
 from .reports import Progress, Timings
+from .tensorfiles import save_tensors
 
 PREDICTIONS = "predictions.safetensors"
 
@@ -42,6 +42,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             tally.add(prediction, samples.labels[len(found)])
         found.append(prediction)
         progress.at(len(found))
+    progress.finish()
     predictor.close()
     _save(found, output / PREDICTIONS)
     return {
@@ -66,17 +67,16 @@ def call(predictor: Predictor, batch: Tensors, where: str) -> Tensors:
 
 
 def _predict_all(job: Job, predictor: Predictor, samples: Samples, timings: Timings) -> Iterator[Prediction]:
-    alone = isinstance(job.scenario, Accuracy)
-    size = batch_size(job.model, job.scenario.batch if isinstance(job.scenario, Accuracy) else 1)
+    scenario = job.scenario
+    asked, warmup = (scenario.batch, scenario.warmup) if isinstance(scenario, Accuracy) else (1, 0)
+    size = batch_size(job.model, asked)
     for start in range(0, len(samples), size):
         numbers = range(start, min(start + size, len(samples)))
         where = f"samples {numbers[0]} to {numbers[-1]}"
         with timings.of("prepare"):
             batch = stack(job.model, [prepared(job.model, samples, number) for number in numbers])
-        if start == 0 and alone:
-            with timings.of("warmup"):
-                for _ in range(job.scenario.warmup):
-                    call(predictor, batch, "warm-up")
+        for _ in range(warmup if start == 0 else 0):
+            call(predictor, batch, "warm-up")
         with timings.of("predict"):
             tensors = call(predictor, batch, where)
         with timings.of("outputs"):
@@ -88,4 +88,4 @@ def _save(predictions: list[Prediction], path: Path) -> None:
     """One tensor an output, first axis the sample."""
     with failing("predict", "predictions of all samples"):
         tensors = {name: np.stack([prediction[name] for prediction in predictions]) for name in predictions[0]}
-    save_file(tensors, path)
+    save_tensors(path, tensors)

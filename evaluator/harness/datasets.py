@@ -44,6 +44,8 @@ def open_samples(dataset: Dataset, folder: Path) -> Samples:
         labels = _read_labels(_inside(folder, dataset.labels)) if dataset.labels else {}
         samples = _FORMATS[dataset.format](dataset.split, folder, labels)
     declared = dataset.split.get("samples")
+    if not samples.names:
+        raise Failure("load", "dataset: the split has no samples")
     if len(samples) != declared:
         raise Failure("load", f"dataset: the split has {len(samples)} samples, its manifest says {declared}")
     return samples

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from . import loadgen, predictors
 from .accuracy import call
 from .datasets import Samples, open_samples
-from .failures import Failure
+from .failures import failing
 from .job import Job, SingleStream
 from .pipeline import prepared, stack
 from .predictors import Predictor, Tensors
 from .reports import Progress, Timings
+from .tensorfiles import save_tensors
 
 SAMPLES = "samples.safetensors"
 
@@ -117,8 +117,6 @@ class _Traffic:
     """The samples that LoadGen chooses, prepared once before it starts the clock, and its run over them."""
 
     def __init__(self, job: Job, samples: Samples, timings: Timings) -> None:
-        if not len(samples):
-            raise Failure("load", "dataset: the split has no samples")
         self._job = job
         self._samples = samples
         self._timings = timings
@@ -142,7 +140,9 @@ class _Traffic:
         )
         source = loadgen.Source(len(self._samples), self.loaded, self._load)
         start = time.perf_counter()
-        log = loadgen.single_stream(meter.reader(self._tensors, progress.at), source, settings, folder)
+        with failing("predict", "a query"):
+            log = loadgen.single_stream(meter.reader(self._tensors, progress.at), source, settings, folder)
+        progress.finish()
         self._timings.seconds["queries"] = time.perf_counter() - start - self._timings.seconds["prepare"]
         return log
 
@@ -153,6 +153,7 @@ class _Traffic:
             for done, index in enumerate(chosen, start=1):
                 self._tensors[index] = self._prepare(index)
                 progress.at(done)
+        progress.finish()
         # No collection of garbage between here and the end of the process falls into a call.
         gc.collect()
         gc.freeze()
@@ -180,4 +181,4 @@ def _save(rows: NDArray[np.int64], warmup: Sequence[int], path: Path) -> None:
         "index": rows[:, 3].copy(),
         "warmup_ns": np.asarray(warmup, np.int64),
     }
-    save_file(columns, path)
+    save_tensors(path, columns)

@@ -23,23 +23,25 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 
 class Progress:
-    """Lines ``{"phase", "done", "total"}`` on standard output, at most two a second and one at each end."""
+    """Lines ``{"phase", "done", "total"}`` on standard output, at most two a second, the first and the last at once."""
 
     def __init__(self, phase: str, total: int) -> None:
         self._phase = phase
         self._total = total
-        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
-        self._line(0)
+        self._next = 0.0
 
     def at(self, done: int) -> None:
         now = time.monotonic()
-        if done >= self._total or now >= self._next:
+        if now >= self._next:
             self._next = now + _SECONDS_BETWEEN_LINES
-            self._line(done)
+            self._line(min(done, self._total))
+
+    def finish(self) -> None:
+        """All is done, whatever ``total`` was estimated to be."""
+        self._line(self._total)
 
     def _line(self, done: int) -> None:
-        line = json.dumps({"phase": self._phase, "done": min(done, self._total), "total": self._total})
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(json.dumps({"phase": self._phase, "done": done, "total": self._total}) + "\n")
         sys.stdout.flush()
 
 

@@ -25,7 +25,8 @@ def run_phase(phase: str, job_folder: Path, output: Path, threads: int) -> tuple
     report.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", __package__ or "", str(job_folder), str(output)]
     kills, start = oom_kills(), time.perf_counter()
-    with subprocess.Popen([*command, "--phase", phase], env=phase_variables(threads), cwd=output) as process:
+    command += ["--phase", phase]
+    with subprocess.Popen(command, env=phase_variables(threads), cwd=output, stdin=subprocess.DEVNULL) as process:
         try:
             code = process.wait()
         except BaseException:

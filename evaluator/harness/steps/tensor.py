@@ -41,9 +41,11 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return values.astype(dtype)
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":
-        return np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max).astype(dtype)
-    own = np.iinfo(values.dtype)
-    return np.clip(values, max(limits.min, own.min), min(limits.max, own.max)).astype(dtype)
+        whole: NDArray[Any] = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
+    else:
+        own = np.iinfo(values.dtype)
+        whole = np.clip(values, max(limits.min, own.min), min(limits.max, own.max))
+    return whole.astype(dtype)
 
 
 def floating(values: NDArray[Any]) -> NDArray[Any]:

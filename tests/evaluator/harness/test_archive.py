@@ -1,0 +1,84 @@
+"""The zipapp: the same bytes from any folder, sources alone, and nothing of benchlock beside them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from evaluator.harness_archive import HARNESS_VERSION, build_harness
+
+SOURCES = Path(__file__).parents[3] / "evaluator" / "harness"
+
+
+def test_two_folders_give_the_same_bytes(tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in sorted(copy.rglob("*"), reverse=True):
+        os.utime(path, (1, 1))
+        path.chmod(0o700)
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__" / "job.cpython-311.pyc").write_bytes(b"bytecode")
+    (copy / "notes.txt").write_text("no source")
+    assert build_harness(copy) == build_harness() == build_harness()
+
+
+def test_it_holds_sources_alone_sorted_stored_and_without_times() -> None:
+    with zipfile.ZipFile(BytesIO(build_harness())) as archive:
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        assert names == ["__main__.py", *sorted(names[1:])]
+        assert all(name.endswith(".py") for name in names)
+        assert {"harness/main.py", "harness/steps/picture.py", "harness/predictors/litert.py"} <= set(names)
+        assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
+        assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+        assert archive.read("harness/job.py") == (SOURCES / "job.py").read_bytes()
+
+
+def test_another_source_is_another_archive(tmp_path: Path) -> None:
+    copy = tmp_path / "harness"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "job.py").write_text((copy / "job.py").read_text() + "\n")
+    assert build_harness(copy) != build_harness()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "harness.pyz"
+    path.write_bytes(build_harness())
+    return path
+
+
+def loaded_by(statement: str, archive: Path) -> set[str]:
+    """All modules of an interpreter that sees the archive and the installed libraries, but not this project."""
+    code = f"import json, sys; sys.path.insert(0, {str(archive)!r})\n{statement}\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=archive.parent,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_all_of_it_imports_without_benchlock(archive: Path) -> None:
+    loaded = {name.partition(".")[0] for name in loaded_by("import harness.main, harness.phase", archive)}
+    assert not loaded & {"api", "artifacts", "evaluator", "migrations", "registry", "msgspec", "sqlalchemy", "scipy"}
+    assert {"numpy", "PIL", "safetensors", "mlperf_loadgen"} <= loaded
+
+
+def test_the_process_that_watches_loads_no_library(archive: Path) -> None:
+    loaded = {name.partition(".")[0] for name in loaded_by("import harness.main", archive)}
+    assert not loaded & {"numpy", "PIL", "safetensors", "mlperf_loadgen"}
+
+
+def test_it_says_its_version(archive: Path) -> None:
+    done = subprocess.run([sys.executable, str(archive), "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == HARNESS_VERSION

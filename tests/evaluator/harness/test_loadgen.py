@@ -1,0 +1,112 @@
+"""LoadGen behind its guards. Each run is in a process of its own, as it must be."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.harness.loadgen import read_log
+from tests.evaluator.harness.conftest import Finished
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from evaluator.harness.failures import Failure
+from evaluator.harness.job import Seeds
+from evaluator.harness.loadgen import Settings, Source, single_stream
+
+folder, expected, break_in = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+loaded = []
+
+def load(indices):
+    loaded.extend(indices)
+    if break_in == "load":
+        raise ValueError("no picture")
+
+def issue(index):
+    time.sleep(0.001)
+    assert index in loaded
+    if break_in == "issue":
+        raise KeyboardInterrupt
+
+try:
+    log = single_stream(issue, Source(9, 5, load), Settings(64, 0.2, expected, Seeds(1, 2, 3)), folder)
+    print("done", log.valid, len(set(loaded)))
+except Failure as failure:
+    print(failure.kind, failure.message)
+except BaseException as error:
+    print(type(error).__name__)
+"""
+
+
+def measure(folder: Path, expected_latency_ns: int, break_in: str = "") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), str(expected_latency_ns), break_in],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=Path(__file__).parents[3],
+    )
+    return done.stdout.strip()
+
+
+def test_only_the_samples_that_loadgen_chose_are_loaded(tmp_path: Path) -> None:
+    assert measure(tmp_path, 500_000) == "done True 5"
+
+
+def test_running_out_of_generated_queries_makes_a_run_invalid(tmp_path: Path) -> None:
+    found = measure(tmp_path, 1_000_000_000)
+    assert found.startswith("loadgen-invalid LoadGen logged")
+    assert "Ran out of generated queries" in found
+
+
+@pytest.mark.parametrize(("break_in", "error"), [("issue", "KeyboardInterrupt"), ("load", "ValueError")])
+def test_no_error_passes_through_loadgen(tmp_path: Path, break_in: str, error: str) -> None:
+    assert measure(tmp_path, 500_000, break_in) == error
+
+
+def test_a_sample_that_cannot_be_prepared_fails_the_performance_phase(
+    run: Callable[[dict[str, Any]], Finished], job: dict[str, Any], tmp_path: Path
+) -> None:
+    pictures = tmp_path / "job" / "dataset" / "pictures"
+    pictures.mkdir(parents=True)
+    (pictures / "broken.png").write_bytes(b"no picture")
+    (pictures.parent / "broken.csv").write_text("path,label\npictures/0.png,0\npictures/broken.png,0\n")
+    job["dataset"]["split"] = {"index": "broken.csv", "samples": 2}
+    job["metrics"] = ["latency_p50"]
+    failure = run(job).result["failure"]
+    assert (failure["class"], failure["phase"]) == ("step", "performance")
+    assert failure["message"].startswith("sample 1 (pictures/broken.png)")
+
+
+def log_of(folder: Path, **changes: Any) -> Path:  # noqa: ANN401 - JSON
+    values = {"result_validity": "VALID", "result_min_duration_met": True, "result_min_queries_met": True} | changes
+    lines = [json.dumps({"key": key, "value": value, "metadata": {"is_error": False}}) for key, value in values.items()]
+    path = folder / "mlperf_log_detail.txt"
+    path.write_text("\n".join(f":::MLLOG {line}" for line in lines) + "\nnot a log line\n")
+    return path
+
+
+def test_every_line_of_error_counts(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    assert read_log(path).errors == ()
+    line = {"key": "error_runtime", "value": "completed twice", "metadata": {"is_error": True}}
+    path.write_text(path.read_text() + f":::MLLOG {json.dumps(line)}\n")
+    assert read_log(path).errors == ("error_runtime: completed twice",)
+
+
+@pytest.mark.parametrize("minimum", ["result_min_duration_met", "result_min_queries_met"])
+def test_a_minimum_that_was_not_met_is_an_error(tmp_path: Path, minimum: str) -> None:
+    assert read_log(log_of(tmp_path, **{minimum: False})).errors == (f"{minimum}: false",)
+
+
+def test_a_log_without_a_verdict_is_incomplete(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match="no result_validity"):
+        read_log(path)

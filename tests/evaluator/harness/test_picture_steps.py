@@ -1,0 +1,238 @@
+"""Steps of pictures against Pillow itself, SciPy, and sums written out by hand."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import map_coordinates
+
+from evaluator.harness.steps import STEPS, StepError, Tensor
+from evaluator.harness.steps.picture import center_crop, decode, resize
+
+METHODS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "area": Image.Resampling.BOX,
+}
+
+
+def noise(*shape: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(7).integers(0, 256, shape, dtype=np.uint8)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401 - Pillow's
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def test_decode_takes_the_colours_in_the_order_asked() -> None:
+    picture = noise(5, 7, 3)
+    content = encoded(Image.fromarray(picture))
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore").values, picture)
+    np.testing.assert_array_equal(decode(content, color="BGR", exif="ignore").values, picture[..., ::-1])
+    grey = decode(content, color="L", exif="ignore")
+    assert (str(grey.values.dtype), grey.values.shape, grey.layout) == ("uint8", (5, 7, 1), "HWC")
+    # ITU-R 601-2, as Pillow documents it, in 16-bit fixed point: within one step of the exact sum.
+    exact = picture @ np.array([299, 587, 114]) / 1000
+    assert np.abs(grey.values[..., 0] - exact).max() <= 1
+
+
+def test_decode_makes_three_channels_of_a_grey_picture() -> None:
+    picture = noise(4, 6)
+    content = encoded(Image.fromarray(picture), "JPEG", quality=95)
+    with Image.open(io.BytesIO(content)) as image:
+        reference = np.asarray(image)
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore").values, np.dstack([reference] * 3))
+
+
+def test_decode_drops_alpha_and_never_blends_it() -> None:
+    picture = noise(4, 6, 4)
+    picture[..., 3] = 0
+    np.testing.assert_array_equal(
+        decode(encoded(Image.fromarray(picture)), color="RGB", exif="ignore").values, picture[..., :3]
+    )
+
+
+def test_decode_turns_a_picture_only_when_told() -> None:
+    picture = noise(5, 8, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    content = encoded(Image.fromarray(picture), exif=exif.tobytes())
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore").values, picture)
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="apply").values, np.rot90(picture, -1))
+
+
+def test_decode_reads_a_jpeg_in_full_however_small_the_result() -> None:
+    smooth = Image.fromarray(noise(8, 8, 3)).resize((640, 480), Image.Resampling.BICUBIC)
+    content = encoded(smooth, "JPEG")
+    with Image.open(io.BytesIO(content)) as image:
+        reference = np.asarray(image.convert("RGB"))
+    decoded = decode(content, color="RGB", exif="ignore")
+    np.testing.assert_array_equal(decoded.values, reference)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 1)])
+def test_decode_only_converts_an_array(shape: tuple[int, ...]) -> None:
+    picture = noise(*shape)
+    flat = picture.reshape(4, 6)
+    np.testing.assert_array_equal(decode(picture, color="L", exif="ignore").values[..., 0], flat)
+    np.testing.assert_array_equal(decode(picture, color="RGB", exif="ignore").values, np.dstack([flat] * 3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [(9, 14), (50, 31)])
+def test_resize_of_bytes_is_pillows(method: str, size: tuple[int, int]) -> None:
+    picture = noise(23, 37, 3)
+    reference = Image.fromarray(picture).resize((size[1], size[0]), METHODS[method])
+    resized = resize(Tensor(picture, "HWC"), size=size, method=method, antialias=True)
+    np.testing.assert_array_equal(resized.values, np.asarray(reference))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resize_of_floats_is_pillows_on_each_channel_in_any_layout(method: str) -> None:
+    picture = np.random.default_rng(3).normal(0, 500, (23, 37, 3)).astype(np.float32)
+    channels = [Image.fromarray(picture[..., index]).resize((14, 9), METHODS[method]) for index in range(3)]
+    reference = np.stack([np.asarray(channel) for channel in channels])
+    resized = resize(Tensor(picture.transpose(2, 0, 1), "CHW"), size=(9, 14), method=method, antialias=True)
+    assert (resized.layout, str(resized.values.dtype)) == ("CHW", "float32")
+    np.testing.assert_array_equal(resized.values, reference)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shorter", "expected"),
+    [
+        ((480, 640), 256, (256, 341)),  # 341.33
+        ((640, 480), 256, (341, 256)),
+        ((500, 500), 256, (256, 256)),
+        ((4, 5), 2, (2, 2)),  # 2.5 goes to the even 2
+        ((4, 7), 2, (2, 4)),  # 3.5 goes to the even 4
+    ],
+)
+def test_the_shorter_side_rules_and_half_goes_to_even(
+    shape: tuple[int, int], shorter: int, expected: tuple[int, int]
+) -> None:
+    resized = resize(Tensor(noise(*shape, 3), "HWC"), shorter=shorter, method="area", antialias=True)
+    assert resized.values.shape == (*expected, 3)
+
+
+def points(source: int, target: int, coordinates: str) -> list[float]:
+    """Where each result is read, written from the definitions of the three conventions."""
+    return [
+        {
+            "half_pixel": (i + 0.5) * (source / target) - 0.5,
+            "asymmetric": i * (source / target),
+            "align_corners": i * ((source - 1) / (target - 1)),
+        }[coordinates]
+        for i in range(target)
+    ]
+
+
+def keys(distance: float) -> float:
+    """The cubic convolution kernel with a = -0.75."""
+    d, a = abs(distance), -0.75
+    if d <= 1:
+        return (a + 2) * d**3 - (a + 3) * d**2 + 1
+    return a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a if d < 2 else 0.0
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("size", [(5, 9), (20, 31)])
+def test_bilinear_without_antialias_is_scipys(coordinates: str, size: tuple[int, int]) -> None:
+    picture = np.random.default_rng(5).normal(0, 100, (11, 17, 2)).astype(np.float32)
+    rows, columns = (points(side, want, coordinates) for side, want in zip((11, 17), size, strict=True))
+    grid = np.meshgrid(rows, columns, indexing="ij")
+    reference = np.dstack(
+        [map_coordinates(picture[..., c].astype(float), grid, order=1, mode="nearest") for c in (0, 1)]
+    )
+    resized = resize(Tensor(picture, "HWC"), size=size, method="bilinear", antialias=False, coordinates=coordinates)
+    assert resized.values.dtype == np.float32
+    np.testing.assert_allclose(resized.values, reference, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+def test_bicubic_without_antialias_is_the_sum_over_sixteen_pixels(coordinates: str) -> None:
+    picture = np.random.default_rng(5).normal(0, 100, (6, 7, 1)).astype(np.float32)
+    size = (9, 4)
+    reference = np.zeros(size)
+    for i, y in enumerate(points(6, size[0], coordinates)):
+        for j, x in enumerate(points(7, size[1], coordinates)):
+            for row in range(int(np.floor(y)) - 1, int(np.floor(y)) + 3):
+                for column in range(int(np.floor(x)) - 1, int(np.floor(x)) + 3):
+                    value = float(picture[min(max(row, 0), 5), min(max(column, 0), 6), 0])
+                    reference[i, j] += value * keys(y - row) * keys(x - column)
+    resized = resize(Tensor(picture, "HWC"), size=size, method="bicubic", antialias=False, coordinates=coordinates)
+    np.testing.assert_allclose(resized.values[..., 0], reference, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "expected"),
+    [
+        ("half_pixel", [0, 2, 4]),  # centres at 0.33, 2.0, 3.67: the pixels that hold 0.83, 2.5 and 4.17
+        ("asymmetric", [0, 1, 3]),  # 0, 1.67, 3.33
+        ("align_corners", [0, 2, 4]),  # 0, 2, 4
+    ],
+)
+def test_nearest_without_antialias(coordinates: str, expected: list[int]) -> None:
+    row = np.arange(5, dtype=np.uint8).reshape(1, 5, 1)
+    resized = resize(Tensor(row, "HWC"), size=(1, 3), method="nearest", antialias=False, coordinates=coordinates)
+    assert resized.values.reshape(-1).tolist() == expected
+
+
+def test_bytes_without_antialias_are_rounded_half_to_even_and_clipped() -> None:
+    row = np.array([0, 1, 2, 255], np.uint8).reshape(1, 4, 1)
+    halves = resize(Tensor(row, "HWC"), size=(1, 7), method="bilinear", antialias=False, coordinates="align_corners")
+    assert halves.values.reshape(-1).tolist() == [0, 0, 1, 2, 2, 128, 255]  # 0.5, 1.5, 128.5
+    step = np.array([0, 0, 255, 255], np.uint8).reshape(1, 4, 1)
+    cubic = resize(Tensor(step, "HWC"), size=(1, 16), method="bicubic", antialias=False, coordinates="half_pixel")
+    assert cubic.values.min() == 0
+    assert cubic.values.max() == 255
+
+
+def test_resize_refuses_what_it_cannot_do_as_asked() -> None:
+    picture = Tensor(noise(4, 4, 3), "HWC")
+    with pytest.raises(StepError, match="needs coordinates"):
+        resize(picture, size=(2, 2), method="bilinear", antialias=False)
+    with pytest.raises(StepError, match="no form without antialias"):
+        resize(picture, size=(2, 2), method="lanczos", antialias=False, coordinates="half_pixel")
+    with pytest.raises(StepError, match="uint8 or float32, not float64"):
+        resize(Tensor(np.zeros((4, 4, 3)), "HWC"), size=(2, 2), method="bilinear", antialias=True)
+    with pytest.raises(StepError, match="needs an axis H"):
+        resize(Tensor(noise(4, 4, 3)), size=(2, 2), method="bilinear", antialias=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments", "rows", "columns"),
+    [
+        ((7, 9), {"size": (4, 4)}, slice(1, 5), slice(2, 6)),  # offsets 1.5 and 2.5
+        ((8, 8), {"fraction": 0.5}, slice(2, 6), slice(2, 6)),
+        ((5, 7), {"fraction": 0.5}, slice(1, 3), slice(1, 5)),  # 2.5 goes to 2, 3.5 to 4; offsets 1.5
+    ],
+)
+def test_center_crop_rounds_its_offsets_down(
+    shape: tuple[int, int], arguments: dict[str, Any], rows: slice, columns: slice
+) -> None:
+    picture = noise(*shape, 3)
+    np.testing.assert_array_equal(center_crop(Tensor(picture, "HWC"), **arguments).values, picture[rows, columns])
+    turned = center_crop(Tensor(picture.transpose(2, 0, 1), "CHW"), **arguments)
+    np.testing.assert_array_equal(turned.values, picture[rows, columns].transpose(2, 0, 1))
+
+
+def test_center_crop_never_invents_pixels() -> None:
+    with pytest.raises(StepError, match=r"no crop of \[6, 3\] in a picture of \[5, 5\]"):
+        center_crop(Tensor(noise(5, 5, 3), "HWC"), size=(6, 3))
+
+
+def test_the_order_of_cast_and_resize_shows() -> None:
+    """Before ``cast`` a resize rounds to whole numbers; after it, it does not."""
+    picture = Tensor(noise(23, 37, 3), "HWC")
+    size: dict[str, Any] = {"size": (10, 10), "method": "bilinear", "antialias": True}
+    early = STEPS["cast"](STEPS["resize"](picture, **size), dtype="float32").values
+    late = STEPS["resize"](STEPS["cast"](picture, dtype="float32"), **size).values
+    assert not np.array_equal(early, late)
+    np.testing.assert_allclose(early, late, atol=1.01)

@@ -1,0 +1,108 @@
+"""How a phase that left no report died, and where the kernel counts its kills."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.harness.memory import oom_kills
+from evaluator.harness.supervisor import death
+from tests.evaluator.harness.conftest import write_job
+
+
+@pytest.mark.parametrize(
+    ("code", "memory_ran_out", "kind", "message"),
+    [
+        (-signal.SIGKILL, True, "out-of-memory", "its memory limit was reached"),
+        (-signal.SIGKILL, False, "crash", "killed by SIGKILL"),
+        (-signal.SIGSEGV, True, "crash", "killed by SIGSEGV"),
+        (-signal.SIGABRT, False, "crash", "killed by SIGABRT"),
+        (-40, False, "crash", "killed by signal 40"),
+        (0, False, "crash", "exit code 0 and no report"),
+        (3, True, "crash", "exit code 3 and no report"),
+    ],
+)
+def test_a_death_has_a_class(code: int, memory_ran_out: bool, kind: str, message: str) -> None:
+    failure = death("accuracy", code, memory_ran_out=memory_ran_out)
+    assert failure.kind == kind
+    assert message in failure.message
+
+
+V2 = "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n"
+V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"
+
+
+@pytest.mark.parametrize(
+    ("membership", "counters", "expected"),
+    [
+        ("0::/system.slice/run\n", {"system.slice/run/memory.events": V2}, 2),
+        ("0::/docker/abc\n", {"memory.events": V2}, 2),  # a container that sees its own group at the top
+        ("0::/\n", {}, 0),  # the root group has no counter
+        ("5:cpu,cpuacct:/x\n4:memory:/x\n0::/x\n", {"memory/x/memory.oom_control": V1}, 5),
+        ("4:memory:/docker/abc\n", {"memory/memory.oom_control": V1}, 5),
+        ("4:memory:/x\n", {"memory/x/memory.oom_control": "under_oom 0\n"}, 0),  # a kernel before 4.13
+    ],
+)
+def test_kills_are_read_from_the_groups_own_counter(
+    tmp_path: Path, membership: str, counters: dict[str, str], expected: int
+) -> None:
+    (tmp_path / "membership").write_text(membership)
+    for name, content in counters.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert oom_kills(tmp_path / "membership", tmp_path / "cgroup") == expected
+
+
+def test_no_control_groups_no_kills(tmp_path: Path) -> None:
+    assert oom_kills(tmp_path / "absent", tmp_path) == 0
+
+
+def test_a_phase_does_not_outlive_the_process_that_watches_it(
+    zipapp: Path, tmp_path: Path, job: dict[str, Any], wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    job["scenario"]["min_duration"] = 600
+    job["metrics"] = ["latency_p50"]
+    write_job(tmp_path / "job", job)
+    command = [sys.executable, str(zipapp), str(tmp_path / "job"), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        # LoadGen's log appears when the phase is past its start.
+        wait_for((tmp_path / "out" / "loadgen" / "mlperf_log_detail.txt").exists)
+        (child,) = children.read_text().split()
+        parent.kill()
+    wait_for(lambda: not alive(int(child)))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_watching_process_waits_without_working(
+    zipapp: Path, tmp_path: Path, job: dict[str, Any], wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    job["scenario"]["min_duration"] = 1.5
+    job["metrics"] = ["latency_p50"]
+    write_job(tmp_path / "job", job)
+    command = [sys.executable, str(zipapp), str(tmp_path / "job"), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+        wait_for((tmp_path / "out" / "loadgen" / "mlperf_log_detail.txt").exists)
+        before = cpu_seconds(parent.pid)
+        time.sleep(0.7)
+        assert parent.poll() is None
+        assert cpu_seconds(parent.pid) - before < 0.05
+    assert parent.returncode == 0
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

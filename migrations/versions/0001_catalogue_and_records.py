@@ -63,7 +63,7 @@ def create_versions() -> None:
         key=VERSION,
     )
     op.create_index("ix_versions_digest", "versions", ["digest"], unique=True)
-    op.create_index("ix_versions_framework_kind_name", "versions", ["framework", "kind", "name"])
+    op.create_index("ix_versions_framework_name", "versions", ["framework", "name"])
     table(
         "manifests",
         *version_key(),

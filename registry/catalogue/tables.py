@@ -88,7 +88,7 @@ versions = Table(
     Column("framework_version", Text),
     Column("published_at", Moment, nullable=False),
     Index(None, "digest", unique=True),
-    Index(None, "framework", "kind", "name"),
+    Index(None, "framework", "name"),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

@@ -20,7 +20,6 @@ _BITS = {
     "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-_PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")
 
 
 def check_model(model: Model, content: Content) -> None:
@@ -43,14 +42,12 @@ def check_model(model: Model, content: Content) -> None:
 
 def _refuse_code(model: Model, file: File, stream: BinaryIO, content: Content, where: str) -> None:
     foreign = foreign_globals(stream, torchscript=model.format == "torchscript")
-    if not foreign and not file.path.endswith(_PICKLE_SUFFIXES):
-        return
-    named = f", it calls {', '.join(sorted(foreign))}" if foreign else ""
-    raise content.error(
-        f"{file.path} is a pickle that can run any code when it is read{named}",
-        where,
-        "export the weights alone (a state_dict, safetensors), or say unsafe: true",
-    )
+    if foreign:
+        raise content.error(
+            f"{file.path} is a pickle that executes code when it is read: it calls {', '.join(sorted(foreign))}",
+            where,
+            "export the weights alone (a state_dict, safetensors), or write unsafe: true",
+        )
 
 
 def _check_safetensors(file: File, stream: BinaryIO, content: Content, where: str) -> None:

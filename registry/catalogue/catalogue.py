@@ -1,0 +1,195 @@
+"""The catalogue in SQL: what is published, what is yanked, and the locks that were made of it.
+
+Published rows never change; a yank is a further row. The database itself refuses anything else.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, func, insert, select
+
+from artifacts.digest import Digest
+from artifacts.errors import InvalidInputError, UnknownNameError
+from registry.catalogue.database import reading, writing
+from registry.catalogue.entries import Entry, Provenance, Published, VersionTakenError
+from registry.catalogue.queries import entries, entry, of_version, unknown_name
+from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
+from registry.catalogue.snapshot import CatalogueSnapshot
+from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
+from registry.lockfile import Lock, dump
+from registry.manifests import Manifest
+from registry.manifests.identity import content, manifest_digest, parse_published
+from registry.names import Kind, Name, Reference
+
+Clock = Callable[[], datetime]
+
+
+class Catalogue:
+    """The queryable set of manifests. ``clock`` says the time in a time zone; it is read inside the transaction."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
+        """Make a version visible, in one transaction; the same content again changes nothing.
+
+        ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too,
+        and keeps the collection of garbage away until this returns.
+
+        Raises:
+            VersionTakenError: the version is published with other content.
+        """
+        reference, digest = reference_of(manifest), manifest_digest(manifest)
+        with writing(self._engine) as connection:
+            if self._is_published(connection, reference, digest):
+                return Published(reference, digest, changed=False)
+            key_row, version, parts = key_of(reference), *rows_of_version(manifest)
+            sources = json.dumps(dict(provenance.sources))
+            text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
+            connection.execute(insert(manifests).values(key_row | text))
+            for table, rows in parts:
+                if rows:
+                    connection.execute(insert(table), [key_row | row for row in rows])
+            version |= {"digest": digest, "published_at": self._clock()}
+            connection.execute(insert(versions).values(key_row | version))
+        return Published(reference, digest, changed=True)
+
+    def would_change(self, manifest: Manifest) -> Published:
+        """What ``publish`` would do, without doing it.
+
+        Raises:
+            VersionTakenError: as ``publish``.
+        """
+        reference, digest = reference_of(manifest), manifest_digest(manifest)
+        with reading(self._engine) as connection:
+            return Published(reference, digest, changed=not self._is_published(connection, reference, digest))
+
+    def get(self, reference: Reference) -> Entry:
+        """The entry of one version.
+
+        Raises:
+            UnknownNameError: it is not published; the message names what is near.
+        """
+        with reading(self._engine) as connection:
+            return entry(connection, reference)
+
+    def manifest(self, reference: Reference) -> Manifest:
+        """The manifest as published. Raises as ``get``."""
+        with reading(self._engine) as connection:
+            entry(connection, reference)
+            query = select(manifests.c.content).where(of_version(manifests, reference))
+            return parse_published(connection.execute(query).scalar_one().encode())
+
+    def provenance(self, reference: Reference) -> Provenance:
+        """Where the version came from. Raises as ``get``."""
+        with reading(self._engine) as connection:
+            entry(connection, reference)
+            row = connection.execute(
+                select(manifests.c.authored, manifests.c.sources).where(of_version(manifests, reference))
+            )
+            authored, sources = row.one()
+            return Provenance(authored, json.loads(sources))
+
+    def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]:
+        """Every version of a name, oldest first in SemVer order, yanked ones included.
+
+        Raises:
+            UnknownNameError: nothing of that name is published.
+        """
+        with reading(self._engine) as connection:
+            found = entries(connection, kind, name)
+            if not found:
+                raise unknown_name(connection, kind, name)
+            return found
+
+    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
+        """Everything that is published, of a kind where one is given, by kind, name and version."""
+        with reading(self._engine) as connection:
+            return entries(connection, kind)
+
+    def yank(self, reference: Reference, reason: str) -> bool:
+        """Hide a version from new resolutions; false where it is yanked for that reason already.
+
+        Raises:
+            UnknownNameError: it is not published.
+            InvalidInputError: no reason is given.
+        """
+        if not reason.strip():
+            raise InvalidInputError("a yank without a reason", where=str(reference), next_step="say why: --reason TEXT")
+        return self._mark(reference, yanked=True, reason=reason)
+
+    def unyank(self, reference: Reference) -> bool:
+        """Undo a yank; false where there is none. Raises ``UnknownNameError`` as ``yank``."""
+        return self._mark(reference, yanked=False, reason="")
+
+    @contextmanager
+    def snapshot(self, as_of: datetime | None = None) -> Iterator[CatalogueSnapshot]:
+        """The catalogue as it is now, or as it was at a time, for as long as the context is held.
+
+        Versions published and yanks made in the meantime are not seen.
+        """
+        with reading(self._engine) as connection:
+            yield CatalogueSnapshot(connection, as_of)
+
+    def put_lock(self, lock: Lock) -> bool:
+        """Keep a lock under its id; false where it is kept already."""
+        row, blobs = rows_of_lock(lock)
+        with writing(self._engine) as connection:
+            if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
+                return False
+            connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
+            connection.execute(insert(locks).values(row | {"text": dump(lock), "created_at": self._clock()}))
+        return True
+
+    def get_lock(self, lock: Digest) -> str:
+        """The text of a stored lock.
+
+        Raises:
+            UnknownNameError: no lock has that id.
+        """
+        with reading(self._engine) as connection:
+            text: str | None = connection.execute(select(locks.c.text).where(locks.c.id == lock)).scalar()
+        if text is None:
+            raise UnknownNameError(f"the registry has no lock {lock}", next_step="give the lock's file")
+        return text
+
+    def live_digests(self) -> Iterator[Digest]:
+        """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
+        named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
+        with reading(self._engine) as connection:
+            for query in named:
+                for digest in connection.execute(query.distinct()).scalars():
+                    yield Digest(digest)
+
+    def live_trees(self) -> Iterator[Digest]:
+        """The digests among ``live_digests`` that are listings of trees, whose files are to be kept too."""
+        with reading(self._engine) as connection:
+            for table in (files, lock_blobs):
+                for digest in connection.execute(select(table.c.digest).where(table.c.tree).distinct()).scalars():
+                    yield Digest(digest)
+
+    def _is_published(self, connection: Connection, reference: Reference, digest: Digest) -> bool:
+        found = connection.execute(
+            select(versions.c.version, versions.c.digest).where(of_version(versions, reference))
+        ).first()
+        if found is None or found.digest == digest:
+            return found is not None
+        raise VersionTakenError(
+            f"{reference.kind}/{reference.name}@{found.version} is published with other content: {found.digest}, "
+            f"not {digest}",
+            where=str(reference),
+            next_step="give the new content a new version",
+        )
+
+    def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
+        with writing(self._engine) as connection:
+            wanted = reason if yanked else None
+            if entry(connection, reference).yanked == wanted:
+                return False
+            last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
+            row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": self._clock()}
+            connection.execute(insert(yanks).values(key_of(reference) | row))
+        return True

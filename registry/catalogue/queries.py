@@ -1,0 +1,86 @@
+"""The queries that the catalogue and its snapshot share, each answered from an index."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, select
+
+from artifacts.digest import Digest
+from artifacts.errors import UnknownNameError
+from registry.catalogue.entries import Entry
+from registry.catalogue.rows import key_of
+from registry.catalogue.tables import versions, yanks
+from registry.names import Kind, Name, Reference
+from registry.versions import parse_version
+
+SHOWN_VERSIONS = 5
+Key = tuple[str, str, str]
+
+
+def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
+    """The condition that a row of ``table`` belongs to the reference."""
+    return and_(*(table.c[column] == value for column, value in key_of(reference).items()))
+
+
+def of_name(table: Table, kind: Kind, name: str) -> ColumnElement[bool]:
+    """The condition that a row of ``table`` belongs to a version of that name."""
+    return and_(table.c.kind == kind, table.c.name == name)
+
+
+def entries(connection: Connection, kind: Kind | None = None, name: str | None = None) -> tuple[Entry, ...]:
+    """What is published, of a kind and of a name where they are given, by kind, name and version."""
+    given = {"kind": kind, "name": name}
+    wanted = {column: value for column, value in given.items() if value is not None}
+    rows = connection.execute(select(versions).filter_by(**wanted).order_by(*versions.primary_key.columns))
+    yanked = yank_reasons(connection, wanted)
+    return tuple(
+        Entry(
+            Reference(row.kind, Name(row.name), parse_version(row.version)),
+            Digest(row.digest),
+            row.published_at,
+            yanked.get((row.kind, row.name, row.precedence)),
+        )
+        for row in rows
+    )
+
+
+def entry(connection: Connection, reference: Reference) -> Entry:
+    """The entry of one version.
+
+    Raises:
+        UnknownNameError: it is not published; the message names what is near.
+    """
+    row = connection.execute(select(versions).where(of_version(versions, reference))).first()
+    if row is None:
+        raise _unknown(connection, reference)
+    reasons = yank_reasons(connection, key_of(reference))
+    published = Reference(reference.kind, reference.name, parse_version(row.version))
+    return Entry(published, Digest(row.digest), row.published_at, reasons.get((row.kind, row.name, row.precedence)))
+
+
+def yank_reasons(connection: Connection, wanted: Mapping[str, str], as_of: datetime | None = None) -> Mapping[Key, str]:
+    """Why each version is yanked, by its key, among the rows with the ``wanted`` columns; its last yank row holds."""
+    query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
+    if as_of is not None:
+        query = query.where(yanks.c.at <= as_of)
+    last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
+    return {key: row.reason for key, row in last.items() if row.yanked}
+
+
+def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
+    """The error for a name of which nothing is published, with the nearest one that is."""
+    known: Sequence[str] = connection.execute(select(versions.c.name).filter_by(kind=kind).distinct()).scalars().all()
+    near = difflib.get_close_matches(name, known, n=1)
+    step = f"did you mean {kind}/{near[0]}?" if near else f"`benchlock list {kind}` lists what is published"
+    return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
+
+
+def _unknown(connection: Connection, reference: Reference) -> UnknownNameError:
+    published = entries(connection, reference.kind, reference.name)
+    if not published:
+        return unknown_name(connection, reference.kind, reference.name)
+    newest = ", ".join(str(found.reference.version) for found in reversed(published[-SHOWN_VERSIONS:]))
+    return UnknownNameError(
+        f"{reference} is not published", where=str(reference), next_step=f"published, newest first: {newest}"
+    )

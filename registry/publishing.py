@@ -1,0 +1,148 @@
+"""Publishing: the files of a draft become blobs, then one transaction makes the version visible.
+
+Until that transaction nothing can be seen. A process that is killed before it leaves blobs that nothing names, which
+garbage collection removes; the store keeps the collection away while a draft is written.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import UNSET
+
+from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.errors import InvalidInputError
+from artifacts.progress import SILENT, Progress
+from artifacts.sources import LARGEST, FileSource, FolderSource, HttpsSource, Source, open_source
+from artifacts.store import BlobStore, refuse_other
+from artifacts.trees import put_tree
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Provenance, Published
+from registry.inspection.content import Content
+from registry.inspection.datasets import check_dataset
+from registry.inspection.images import check_image
+from registry.inspection.weights import check_model
+from registry.manifests import Dataset, File, Image, Manifest, Model, files_of
+from registry.manifests.identity import content as manifest_content
+from registry.manifests.identity import parse_published, with_files
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A manifest as authored, with the author's ``text``.
+
+    ``path`` is the manifest's: relative sources start in its folder, trees leave it out, errors name it. There need not
+    be a file. ``loopback_http`` admits unencrypted sources on this machine.
+    """
+
+    manifest: Manifest
+    text: str
+    path: Path
+    loopback_http: bool = False
+
+
+def publish(
+    draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT, dry_run: bool = False
+) -> Published:
+    """Publish a draft; the same content again changes nothing, but replaces damaged blobs.
+
+    With ``dry_run`` the catalogue stays as it is and the answer says what would happen; ``store`` takes the files in
+    all the same, so hand in one that can be thrown away.
+
+    Raises:
+        VersionTakenError: the version is published with other content; nothing changed.
+        IntegrityError: a file is not what the author's ``sha256`` says.
+        InvalidInputError: a file is missing, or its bytes contradict the manifest.
+        UnavailableError: a source or the store failed.
+    """
+    with store.writing():
+        files = _take_in(draft, store, progress)
+        named = {file.path: files[file.path] for file in files_of(draft.manifest)}
+        manifest = parse_published(manifest_content(with_files(draft.manifest, named)))
+        _inspect(manifest, Content(str(draft.path), store, files))
+        if dry_run:
+            return catalogue.would_change(manifest)
+        store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
+        return catalogue.publish(manifest, Provenance(draft.text, _sources(draft.manifest)))
+
+
+def _inspect(manifest: Manifest, content: Content) -> None:
+    if isinstance(manifest, Dataset):
+        check_dataset(manifest, content)
+    elif isinstance(manifest, Model):
+        check_model(manifest, content)
+    elif isinstance(manifest, Image):
+        check_image(manifest, content)
+
+
+def _take_in(draft: Draft, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:
+    """Every file of the draft by its path; a tree, and also each file in it, by ``tree/path``."""
+    taken: dict[str, Descriptor] = {}
+    sources = []
+    for index, file in enumerate(files_of(draft.manifest)):  # all of them before one is read, which may take long
+        with _placed(draft, index):
+            sources.append((index, file, _source(file, draft)))
+    for index, file, source in sources:
+        with _placed(draft, index):
+            taken |= _take(file, source, draft, store, progress)
+    return taken
+
+
+def _source(file: File, draft: Draft) -> Source:
+    if file.source is UNSET:
+        raise InvalidInputError(f"{file.path} has no source", next_step="write where the file comes from")
+    source = open_source(file.source, draft.path.parent, loopback_http=draft.loopback_http)
+    _check_kind(file, source)
+    return source
+
+
+def _check_kind(file: File, source: Source) -> None:
+    is_tree = file.path.endswith("/")
+    if is_tree and not isinstance(source, FolderSource):
+        raise InvalidInputError(f"{file.path} is a tree, and {file.source} is no folder", next_step="name a folder")
+    if isinstance(source, FolderSource) and not is_tree:
+        raise InvalidInputError(
+            f"{file.path} is a file, and {file.source} is a folder", next_step=f"write path: {file.path}/ for a tree"
+        )
+    if isinstance(source, HttpsSource) and file.sha256 is UNSET:
+        raise InvalidInputError(
+            f"{file.path} is remote and has no sha256", next_step="write the digest that it must have"
+        )
+
+
+def _take(file: File, source: Source, draft: Draft, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:
+    expected = None if file.sha256 is UNSET else from_hex(file.sha256)
+    if isinstance(source, FolderSource):
+        tree, entries = put_tree(store, source.path, exclude=draft.path, progress=progress)
+        refuse_other(file.path, expected, tree)
+        inside = {file.path + entry.path: Descriptor(entry.digest, entry.size) for entry in entries}
+        return {file.path: tree} | inside
+    return {file.path: _take_file(file, source, expected, store, progress)}
+
+
+def _take_file(
+    file: File, source: FileSource | HttpsSource, expected: Digest | None, store: BlobStore, progress: Progress
+) -> Descriptor:
+    size = None if file.size is UNSET else file.size
+    if isinstance(source, FileSource):
+        with progress.task(f"storing {file.path}", source.path.stat().st_size) as advance:
+            return store.put_file(source.path, expected, name=file.path, advance=advance)
+    limit = LARGEST if size is None else size
+    with progress.task(f"fetching {file.path}", size) as advance, source.open(limit=limit) as stream:
+        return store.put(stream, expected, name=file.path, advance=advance)
+
+
+@contextmanager
+def _placed(draft: Draft, index: int) -> Iterator[None]:
+    """Errors name the place in the manifest that led to them."""
+    try:
+        yield
+    except InvalidInputError as error:
+        error.where = f"files[{index}].source ({draft.path})"
+        raise
+
+
+def _sources(manifest: Manifest) -> Mapping[str, str]:
+    return {file.path: file.source for file in files_of(manifest) if file.source is not UNSET}

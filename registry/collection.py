@@ -1,0 +1,44 @@
+"""Garbage collection: blobs that no version, no lock and nothing else named by the caller needs are removed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from artifacts.digest import Digest
+from artifacts.store import BlobStore, read
+from artifacts.trees import parse_listing
+from registry.catalogue.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed, or with a dry run would be: the blobs' digests, and their bytes together."""
+
+    digests: tuple[Digest, ...]
+    size: int
+
+
+def collect(
+    store: BlobStore,
+    catalogue: Catalogue,
+    more: Callable[[], Iterable[Digest]],
+    *,
+    dry_run: bool = False,
+) -> Collected:
+    """Remove every blob that nothing names. ``more`` gives what others than the catalogue name: runs, say.
+
+    Nothing is written meanwhile, and what is named is asked only then: a draft that is being published is safe.
+
+    Raises:
+        IntegrityError: the listing of a tree is damaged, so that nobody knows what it names; nothing was removed.
+    """
+    with store.collecting():
+        live = {*catalogue.live_digests(), *more()}
+        for tree in catalogue.live_trees():
+            listing = read(store, tree, name=f"the listing of the tree {tree}")
+            live.update(entry.digest for entry in parse_listing(listing, tree))
+        garbage = tuple(digest for digest in store.list() if digest not in live)
+        size = sum(store.stat(digest).size for digest in garbage)
+        if not dry_run:
+            for digest in garbage:
+                store.delete(digest)
+    return Collected(garbage, size)

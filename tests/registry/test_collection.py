@@ -1,0 +1,72 @@
+"""What something names is kept, whoever names it; the rest goes."""
+
+import io
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from artifacts.digest import digest_bytes
+from artifacts.errors import IntegrityError
+from artifacts.local import LocalStore
+from artifacts.store import verify
+from registry.catalogue.catalogue import Catalogue
+from registry.collection import collect
+from registry.publishing import Draft, publish
+
+Author = Callable[..., Draft]
+
+DATASET = """\
+schema: 1
+kind: dataset
+name: pictures
+version: 1.0.0
+license: MIT
+format: image-index
+splits: {test: {index: all/index.csv, samples: 1}}
+files: [{path: all/, source: all}]
+"""
+FILES = {"all/index.csv": b"path,label\na.png,1\n", "all/a.png": b"a picture"}
+
+
+def test_what_is_published_stays_and_the_rest_goes(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
+    publish(author(DATASET, FILES), store, catalogue)
+    kept = set(store.list())
+    garbage = {store.put(io.BytesIO(text)).digest for text in (b"left by a kill", b"forgotten")}
+    of_a_run = store.put(io.BytesIO(b"predictions")).digest
+    rehearsed = collect(store, catalogue, lambda: [of_a_run], dry_run=True)
+    assert set(store.list()) == kept | garbage | {of_a_run}
+    collected = collect(store, catalogue, lambda: [of_a_run])
+    assert rehearsed == collected
+    assert (set(collected.digests), collected.size) == (garbage, 23)
+    assert set(store.list()) == kept | {of_a_run}
+    for digest in kept:
+        verify(store, digest, name=digest)
+
+
+def test_a_draft_that_is_being_written_is_not_collected(
+    author: Author, store: LocalStore, catalogue: Catalogue
+) -> None:
+    with store.writing():
+        blob = store.put(io.BytesIO(b"of a draft")).digest
+        collection = threading.Thread(target=collect, args=(store, catalogue, list))
+        collection.start()
+        collection.join(0.2)
+        assert collection.is_alive()
+        assert store.exists(blob)
+        publish(author(DATASET, FILES), store, catalogue)
+    collection.join()
+    assert not store.exists(blob)
+    assert store.exists(digest_bytes(b"a picture"))
+
+
+def test_a_damaged_listing_stops_the_collection(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
+    publish(author(DATASET, FILES), store, catalogue)
+    (tree,) = catalogue.live_trees()
+    place = store.path(tree)
+    place.chmod(0o644)
+    place.write_bytes(b"[]")
+    before = set(store.list())
+    with pytest.raises(IntegrityError, match=tree):
+        collect(store, catalogue, list)
+    assert set(store.list()) == before

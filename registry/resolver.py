@@ -1,0 +1,62 @@
+"""The resolver: versions that fit together, or the reasons why there are none.
+
+A pure function of question, catalogue snapshot and preferences. The kinds are decided in the order model, framework,
+image, dataset, each the newest that leaves an answer; what the preferences name comes before what is newest.
+"""
+
+from dataclasses import replace
+
+from artifacts.errors import UnknownNameError
+from registry.candidates import (
+    Candidate,
+    Hardware,
+    Need,
+    Offer,
+    Question,
+    Requirement,
+    Resolution,
+    Snapshot,
+)
+from registry.conflicts import ConflictError, explain, nearest
+from registry.fixes import nearest_fixes
+from registry.search import Preferences, Search
+
+__all__ = [
+    "Candidate",
+    "Hardware",
+    "Need",
+    "Offer",
+    "Preferences",
+    "Question",
+    "Requirement",
+    "Resolution",
+    "Snapshot",
+    "resolve",
+]
+
+
+def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) -> Resolution:
+    """The answer to ``question``.
+
+    Raises:
+        UnknownNameError: the catalogue has no model, dataset or image of a name in the question.
+        ConflictError: no versions fit together; it says who asked for what, why each was rejected, and what would do.
+    """
+    search = Search(question, snapshot, preferences)
+    for requirement in (question.model, question.dataset, question.image):
+        if requirement is not None and not search.versions(requirement.kind, requirement.name):
+            raise _unknown(requirement, snapshot)
+    found = search.find()
+    if found is None:
+        raise ConflictError(replace(explain(search), fixes=nearest_fixes(search)))
+    return found
+
+
+def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:
+    kind, name = requirement.kind, requirement.name
+    near = nearest(name, snapshot.names(kind))
+    return UnknownNameError(
+        f"the catalogue has no {kind}/{name}",
+        where=f"{kind}.name",
+        next_step=f"did you mean {near}?" if near else f"`benchlock list {kind}` lists what there is",
+    )

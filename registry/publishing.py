@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.digest import Descriptor, Digest, describe, from_hex
 from artifacts.errors import InvalidInputError
-from artifacts.progress import SILENT, Progress
+from artifacts.files import open_regular
+from artifacts.memory import MemoryStore
+from artifacts.progress import SILENT, Advance, Progress, unnoticed
 from artifacts.sources import LARGEST, FileSource, FolderSource, HttpsSource, Source, open_source
 from artifacts.store import BlobStore, refuse_other
 from artifacts.trees import put_tree
@@ -43,13 +46,8 @@ class Draft:
     loopback_http: bool = False
 
 
-def publish(
-    draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT, dry_run: bool = False
-) -> Published:
+def publish(draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:
     """Publish a draft; the same content again changes nothing, but replaces damaged blobs.
-
-    With ``dry_run`` the catalogue stays as it is and the answer says what would happen; ``store`` takes the files in
-    all the same, so hand in one that can be thrown away.
 
     Raises:
         VersionTakenError: the version is published with other content; nothing changed.
@@ -58,14 +56,51 @@ def publish(
         UnavailableError: a source or the store failed.
     """
     with store.writing():
-        files = _take_in(draft, store, progress)
-        named = {file.path: files[file.path] for file in files_of(draft.manifest)}
-        manifest = parse_published(manifest_content(with_files(draft.manifest, named)))
-        _inspect(manifest, Content(str(draft.path), store, files))
-        if dry_run:
-            return catalogue.would_change(manifest)
+        manifest = _prepare(draft, store, progress)
         store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
         return catalogue.publish(manifest, Provenance(draft.text, _sources(draft.manifest)))
+
+
+def rehearse(draft: Draft, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:
+    """What ``publish`` would do, with all its checks and errors; nothing is kept.
+
+    Local files are read where they lie; remote ones are held in memory.
+    """
+    return catalogue.would_change(_prepare(draft, _Rehearsal(), progress))
+
+
+class _Rehearsal(MemoryStore):
+    """Refers to local files where they lie; holds what comes from a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[Digest, Path] = {}
+
+    def put_file(
+        self,
+        path: Path,
+        expected: Digest | None = None,
+        *,
+        name: str | None = None,
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        with open_regular(path) as source:
+            found = describe(source, advance)
+        refuse_other(name or str(path), expected, found)
+        self._places[found.digest] = path
+        return found
+
+    def open(self, digest: Digest) -> BinaryIO:
+        return open_regular(self._places[digest]) if digest in self._places else super().open(digest)
+
+
+def _prepare(draft: Draft, store: BlobStore, progress: Progress) -> Manifest:
+    """The manifest as it is published, its files in the store and checked."""
+    files = _take_in(draft, store, progress)
+    named = {file.path: files[file.path] for file in files_of(draft.manifest)}
+    manifest = parse_published(manifest_content(with_files(draft.manifest, named)))
+    _inspect(manifest, Content(str(draft.path), store, files))
+    return manifest
 
 
 def _inspect(manifest: Manifest, content: Content) -> None:

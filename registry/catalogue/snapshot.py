@@ -8,15 +8,18 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Table, select, true
 
 from artifacts.digest import Digest
+from registry.candidates import Candidate
 from registry.catalogue.queries import of_name, yank_reasons
 from registry.catalogue.tables import platforms, requirements, versions
 from registry.names import Kind, Name
-from registry.resolver import Candidate
 from registry.versions import parse_version
 
 
 class CatalogueSnapshot:
-    """What was published, and yanked, at a time; without a time, when the transaction began."""
+    """What was published, and yanked, at a time; without a time, when the transaction began.
+
+    Implements ``registry.candidates.Snapshot``.
+    """
 
     def __init__(self, connection: Connection, as_of: datetime | None) -> None:
         self._connection = connection

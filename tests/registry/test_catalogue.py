@@ -12,6 +12,7 @@ from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import reading
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
+from registry.constraints import ANY
 from registry.lockfile import (
     SCHEMA,
     Content,
@@ -29,6 +30,7 @@ from registry.lockfile import (
 from registry.manifests.identity import with_files
 from registry.manifests.reading import read_authored
 from registry.names import Kind, Name, parse_reference
+from registry.resolver import Question, Requirement, resolve
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTHING = Provenance("", {})
@@ -181,6 +183,31 @@ def test_a_snapshot_says_what_the_resolver_asks(catalogue: Catalogue, model: Pub
     assert second.provides is not None
     assert (second.provides[0], str(second.provides[1])) == ("onnxruntime", "1.32.0")
     assert second.platforms == (("linux", "amd64", "cpu", "3.11", True), ("linux", "arm64", "cpu", "3.11", False))
+
+
+FRAMEWORK = """\
+{{schema: 1, kind: framework, name: onnxruntime, version: {version}, predictor: onnxruntime, license: MIT,
+ distributions: [onnxruntime]}}
+"""
+
+
+def test_the_resolver_is_answered(catalogue: Catalogue, model: Publish, image: Publish) -> None:
+    model("net", "1.0.0", ">=1.20 <1.32")
+    model("net", "1.1.0", ">=1.20 <1.32")
+    model("pictures", "1.0.0")
+    image("onnxruntime-cpu", "1.0.0", "1.31.1")
+    image("onnxruntime-cpu", "1.1.0", "1.32.0")
+    for version in ("1.31.1", "1.32.0"):
+        catalogue.publish(read_authored(FRAMEWORK.format(version=version), "framework.yaml"), NOTHING)
+    # A dataset is to the resolver what a model is that requires nothing: any version will do.
+    question = Question(Requirement("model", "net", ANY, "me"), Requirement("model", "pictures", ANY, "me"))
+    with catalogue.snapshot() as snapshot:
+        found = resolve(question, snapshot, {})
+    assert [str(one) for one in (found.model, found.framework, found.image)] == [
+        "model/net 1.1.0",
+        "framework/onnxruntime 1.31.1",
+        "image/onnxruntime-cpu 1.0.0",
+    ]
 
 
 def test_a_snapshot_of_an_earlier_time_has_what_was_there(catalogue: Catalogue, model: Publish, image: Publish) -> None:

@@ -24,7 +24,7 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import VersionTakenError
 from registry.manifests import Dataset, Image, files_of
 from registry.names import parse_reference
-from registry.publishing import Draft, publish
+from registry.publishing import Draft, publish, rehearse
 
 Author = Callable[..., Draft]
 
@@ -113,20 +113,24 @@ def test_a_version_keeps_its_content(author: Author, store: LocalStore, catalogu
     publish(author(MODEL, {"net.onnx": b"a graph"}), store, catalogue)
     before = catalogue.list(), catalogue.manifest(NET)
     other = author(MODEL.replace("version: 1.0.0", f"version: {version}"), {"net.onnx": b"another graph"})
-    for dry_run in (True, False):
-        with pytest.raises(VersionTakenError, match=r"model/net@1\.0\.0 is published with other content: sha256:"):
-            publish(other, store, catalogue, dry_run=dry_run)
+    message = r"model/net@1\.0\.0 is published with other content: sha256:"
+    with pytest.raises(VersionTakenError, match=message):
+        rehearse(other, catalogue)
+    with pytest.raises(VersionTakenError, match=message):
+        publish(other, store, catalogue)
     assert (catalogue.list(), catalogue.manifest(NET)) == before
 
 
-def test_a_dry_run_says_what_would_happen_and_publishes_nothing(author: Author, catalogue: Catalogue) -> None:
-    draft = author(MODEL, {"net.onnx": b"a graph"})
-    assert publish(draft, MemoryStore(), catalogue, dry_run=True).changed
-    assert catalogue.list() == ()
-    store = MemoryStore()
-    digest = publish(draft, store, catalogue).digest
-    again = publish(draft, store, catalogue, dry_run=True)
-    assert (again.changed, again.digest) == (False, digest)
+def test_a_rehearsal_says_what_would_happen_and_publishes_nothing(
+    author: Author, store: LocalStore, catalogue: Catalogue
+) -> None:
+    for text, files in ((MODEL, {"net.onnx": b"a graph"}), (DATASET, PICTURES), (FRAMEWORK, {})):
+        draft = author(text, files)
+        rehearsed = rehearse(draft, catalogue)
+        assert catalogue.list(draft.manifest.kind) == ()
+        assert rehearsed == publish(draft, store, catalogue)
+        assert rehearse(draft, catalogue) == replace(rehearsed, changed=False)
+    assert rehearse(author(DATASET.replace("1.0.0", "1.1.0"), PICTURES), catalogue).changed
 
 
 def test_a_framework_needs_no_files(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
@@ -160,6 +164,8 @@ def refused(draft: Draft, catalogue: Catalogue, message: str, where: str) -> Non
     with pytest.raises(InvalidInputError, match=message) as caught:
         publish(draft, MemoryStore(), catalogue)
     assert where in str(caught.value.where)
+    with pytest.raises(InvalidInputError, match=message):
+        rehearse(draft, catalogue)
     assert catalogue.list() == ()
 
 
@@ -339,7 +345,7 @@ from artifacts.local import LocalStore
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 from registry.manifests.reading import read_authored
-from registry.publishing import Draft, publish
+from registry.publishing import Draft, publish, rehearse
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()
 draft = Draft(read_authored(text, path.name), text, path)

@@ -2,19 +2,19 @@
 
 import filecmp
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.digest import Descriptor, Digest, to_hex
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
-from artifacts.trees import walk_tree
 from evaluator.images.base import Base, chroot_environment
-from evaluator.images.bytecode import Sources, compile_all, cores
+from evaluator.images.bytecode import Sources, compile_all
 from evaluator.images.config import PACKAGES, PREFIX
+from evaluator.images.files import files_below
 from evaluator.images.install import Layout, install_wheel
 from evaluator.images.layers import write_layer
+from evaluator.images.parallel import parallel
 
 LAYERS = "layers"
 """The folder of the layers, beside the lock of the wheels."""
@@ -66,9 +66,8 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
 def _each(label: str, trees: Sequence[_Tree], action: Callable[[_Tree], None], progress: Progress) -> None:
     # The largest first, so that no core is left alone with it at the end.
     by_size = sorted(trees, key=lambda tree: -tree.wheel.stat().st_size)
-    with progress.task(label, len(trees)) as advance, ThreadPoolExecutor(cores()) as pool:
-        for done in as_completed([pool.submit(action, tree) for tree in by_size]):
-            done.result()
+    with progress.task(label, len(trees)) as advance:
+        for _ in parallel(action, by_size):
             advance(1)
 
 
@@ -87,7 +86,7 @@ def _refuse_clashes(trees: Iterable[_Tree]) -> None:
     """Where two wheels hold one path, the order of installation would decide what an image contains."""
     owners: dict[str, tuple[_Tree, Path]] = {}
     for tree in trees:
-        for path, file in walk_tree(tree.folder):
+        for path, file in files_below(tree.folder):
             first, other = owners.setdefault(path, (tree, file))
             if other is not file and not filecmp.cmp(file, other, shallow=False):
                 raise InvalidInputError(

@@ -64,7 +64,7 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
             copy(stream, tarball)
         return
     with progress.task(f"making the Debian {suite} base"):
-        _bootstrap([*recipe, str(tarball)], tarball.parent)
+        _bootstrap([*recipe, str(tarball)])
     with tarball.open("rb") as stream:
         descriptor = store.put(stream)
     cache.mkdir(parents=True, exist_ok=True)
@@ -108,21 +108,20 @@ def chroot_environment() -> Mapping[str, str]:
 
 
 def _recipe(suite: str) -> list[str]:
-    # Both files are written from the host's, and would make two hosts' bases differ.
+    # Both files are written from the host's, and would make two hosts' bases differ; so would the owner of two folders
+    # of apt's, which it gives to another user only where that one may enter the temporary folder.
     forget = 'rm -f "$1/etc/hostname" "$1/etc/resolv.conf"'
-    return ["mmdebstrap", "--variant=minbase", "--include=python3", f"--customize-hook={forget}", suite]
+    one_user = 'APT::Sandbox::User "root"'
+    options = ["--variant=minbase", "--include=python3", f"--aptopt={one_user}", f"--customize-hook={forget}"]
+    return ["mmdebstrap", *options, suite]
 
 
-def _bootstrap(command: list[str], workspace: Path) -> None:
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": _EPOCH}
-    if os.geteuid() == 0:
-        # Not for others: in a user namespace mmdebstrap must be able to enter its temporary folder as another user.
-        environment["TMPDIR"] = str(workspace)
+def _bootstrap(command: list[str]) -> None:
     run_tool(
         command,
         what="making the Debian base",
         next_step=f"install mmdebstrap (Debian: apt-get install mmdebstrap), check the network, or {_ALTERNATIVES}",
-        environment=environment,
+        environment={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
     )
 
 

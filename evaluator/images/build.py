@@ -17,6 +17,7 @@ from artifacts.progress import Progress
 from artifacts.store import BlobStore
 from evaluator.images.assemble import assemble, layer_path
 from evaluator.images.base import Base, debian_tarball, open_base
+from evaluator.images.commands import disk_errors
 from evaluator.images.config import encode_config
 from evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
 from evaluator.images.pylock import WHEELS, encode_pylock
@@ -75,6 +76,10 @@ class Builder:
             IntegrityError: a wheel has other bytes than the resolution promised.
             UnavailableError: pip, the index, mmdebstrap or chroot is missing or failed.
         """
+        with disk_errors("building an image"):
+            return self._build(spec, options)
+
+    def _build(self, spec: str, options: BuildOptions) -> BuiltImage:
         choice = choose(spec, options.device)
         extra = [str(parse_requirement(text)) for text in options.requirements]
         if options.base is not None and not options.layers:

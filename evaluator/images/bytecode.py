@@ -5,15 +5,14 @@ process starts fresh, with a fixed seed, on a fixed part of one wheel's sorted f
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.progress import Progress
-from artifacts.trees import walk_tree
 from evaluator.images.commands import run_tool
+from evaluator.images.files import files_below
+from evaluator.images.parallel import parallel
 
 _FILES_A_PROCESS = 256
 """Part of what makes the bytes: another number gives other byte code, and so other image ids."""
@@ -40,6 +39,16 @@ class Sources:
     final: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    sources: Sources
+    files: Sequence[str]
+
+    def task(self) -> bytes:
+        places = {"folder": f"{self.sources.seen}/", "final": f"{self.sources.final}/"}
+        return json.dumps({**places, "files": self.files}).encode()
+
+
 def compile_all(
     interpreter: Sequence[str], sources: Iterable[Sources], environment: Mapping[str, str], progress: Progress
 ) -> None:
@@ -50,33 +59,24 @@ def compile_all(
     Raises:
         UnavailableError: the interpreter does not run.
     """
-    parts = [(folder, part) for folder in sources for part in _parts(folder.host)]
+    parts = [_Part(folder, part) for folder in sources for part in _parts(folder.host)]
     command = [*interpreter, "-s", "-S", "-B", "-P", "-W", "ignore", "-c", _SCRIPT]
 
-    def compile_part(folder: Sources, part: Sequence[str]) -> int:
-        task = {"folder": f"{folder.seen}/", "final": f"{folder.final}/", "files": part}
+    def compile_part(part: _Part) -> int:
         run_tool(
             command,
             what="compiling byte code",
             next_step="check that the interpreter runs and that the disk has room",
-            given=json.dumps(task).encode(),
+            given=part.task(),
             environment={**environment, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        return len(part)
+        return len(part.files)
 
-    with (
-        progress.task("compiling byte code", sum(len(part) for _, part in parts)) as advance,
-        ThreadPoolExecutor(cores()) as pool,
-    ):
-        for done in as_completed([pool.submit(compile_part, folder, part) for folder, part in parts]):
-            advance(done.result())
-
-
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+    with progress.task("compiling byte code", sum(len(part.files) for part in parts)) as advance:
+        for compiled in parallel(compile_part, parts):
+            advance(compiled)
 
 
 def _parts(folder: Path) -> list[list[str]]:
-    files = [path for path, _ in walk_tree(folder) if path.endswith(".py")]
+    files = [path for path, _ in files_below(folder) if path.endswith(".py")]
     return [files[start : start + _FILES_A_PROCESS] for start in range(0, len(files), _FILES_A_PROCESS)]

@@ -1,7 +1,8 @@
 """Running the outside tools that building needs, with their failures as errors that say what to do."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from artifacts.errors import UnavailableError
 
@@ -34,3 +35,16 @@ def last_lines(messages: bytes, status: int) -> str:
     """The end of a tool's messages, or its exit status where it gave none."""
     lines = [line for line in messages.decode(errors="replace").splitlines() if line.strip()]
     return "\n".join(lines[-_LINES_SHOWN:]) or f"exit status {status}"
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """While held, an error of the file system becomes an ``UnavailableError`` that says ``what`` was done."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{what}: {error.strerror or error}",
+            where=error.filename if isinstance(error.filename, str) else None,
+            next_step="check the room on the disk and the folder's permissions",
+        ) from error

@@ -2,21 +2,23 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import msgspec
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from artifacts.canonical import canonical
 from artifacts.digest import Digest, describe, digest_bytes, to_hex
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore
-from artifacts.trees import TreeEntry, encode_listing, parse_listing, walk_tree
-from evaluator.images.bytecode import Sources, compile_all, cores
+from evaluator.images.bytecode import Sources, compile_all
+from evaluator.images.commands import disk_errors
+from evaluator.images.files import files_below
 from evaluator.images.install import Layout, install_wheel
 from evaluator.images.interpreters import find_interpreter
+from evaluator.images.parallel import parallel
 from evaluator.images.target import Target, host_target
 from evaluator.images.wheels import check_wheel, copy
 from evaluator.images.workspaces import workspace
@@ -26,6 +28,7 @@ _LAYOUT = 1
 _VENV = "venv"
 _PYTHON = "bin/python"
 _STAMP = "files.json"
+_REMOVE = "remove the environment's folder; the next run makes it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Environments:
             InvalidInputError: a wheel is invalid.
             UnavailableError: there is no such Python, or this machine cannot run a wheel.
         """
+        with disk_errors("making an environment"):
+            return self._materialise(wheels, python)
+
+    def _materialise(self, wheels: Sequence[tuple[str, Digest]], python: str) -> Path:
         interpreter = find_interpreter(python)
         parts = sorted((PurePosixPath(path).name, digest) for path, digest in wheels)
         _check_platform([name for name, _ in parts], python)
@@ -68,8 +75,8 @@ class Environments:
             self._install(parts, temporary, tree, Layout(str(final), packages, str(final / _PYTHON)))
             modules = f"{tree}{packages}"
             compile_all([str(interpreter)], [Sources(Path(modules), modules, packages)], _environment(), self.progress)
-            listing = [TreeEntry(path, *_measure(file)) for path, file in _files(made / _VENV)]
-            (made / _STAMP).write_bytes(encode_listing(listing))
+            stamp = [(path, *_measure(file)) for path, file in _files(made / _VENV)]
+            (made / _STAMP).write_bytes(msgspec.json.encode(stamp))
             try:
                 made.rename(folder)
             except OSError:
@@ -78,35 +85,37 @@ class Environments:
                 self._verify(folder, interpreter)  # another process was faster
 
     def _install(self, parts: Sequence[tuple[str, Digest]], temporary: Path, tree: Path, layout: Layout) -> None:
+        def install(part: tuple[str, Digest]) -> None:
+            name, digest = part
+            with self.store.open(digest) as stream:
+                copy(stream, temporary / name)
+            check_wheel(temporary / name, digest)
+            install_wheel(temporary / name, tree, layout)
+
         with self.progress.task("installing wheels", len(parts)) as advance:
-            for name, digest in parts:
-                wheel = temporary / name
-                with self.store.open(digest) as stream:
-                    copy(stream, wheel)
-                check_wheel(wheel, digest)
-                install_wheel(wheel, tree, layout)
-                wheel.unlink()
+            for _ in parallel(install, parts):
                 advance(1)
 
     def _verify(self, folder: Path, interpreter: Path) -> None:
         """Compare every file with the stamp that was written when the environment was made."""
         venv = folder / _VENV
         try:
-            stamped = {entry.path: (entry.sha256, entry.size) for entry in _read_stamp(folder / _STAMP)}
+            stamp = msgspec.json.decode((folder / _STAMP).read_bytes(), type=list[tuple[str, Digest, int]])
             files = dict(_files(venv))
-        except (OSError, BenchlockError) as error:
+        except (OSError, msgspec.MsgspecError) as error:
             raise _damaged(folder, f"it cannot be read: {error}") from error
         if not (venv / _PYTHON).is_symlink() or (venv / _PYTHON).readlink() != interpreter:
             raise _damaged(folder, f"{_PYTHON} does not lead to {interpreter}")
+        stamped = {path: (digest, size) for path, digest, size in stamp}
         for path in sorted(stamped.keys() ^ files.keys()):
             raise _damaged(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
         total = sum(size for _, size in stamped.values())
-        with self.progress.task("verifying the environment", total) as advance, ThreadPoolExecutor(cores()) as pool:
-            for path, found in zip(files, pool.map(_measure, files.values()), strict=True):
-                if found != stamped[path]:
-                    expected = stamped[path][0]
-                    raise _damaged(folder, f"{path} is not what was installed: expected {expected}, found {found[0]}")
-                advance(found[1])
+        with self.progress.task("verifying the environment", total) as advance:
+            for path, digest, size in parallel(lambda path: (path, *_measure(files[path])), files):
+                if (digest, size) != stamped[path]:
+                    found = f"expected {stamped[path][0]}, found {digest}"
+                    raise _damaged(folder, f"{path} is not what was installed: {found}")
+                advance(size)
 
 
 def _start_venv(venv: Path, interpreter: Path) -> None:
@@ -138,22 +147,22 @@ def _environment() -> dict[str, str]:
 
 
 def _files(venv: Path) -> list[tuple[str, Path]]:
-    return list(walk_tree(venv, exclude=venv / _PYTHON))
+    return [(path, file) for path, file in files_below(venv) if path != _PYTHON]
 
 
-def _measure(path: Path) -> tuple[str, int]:
-    with path.open("rb") as stream:
-        found = describe(stream)
-    return to_hex(found.digest), found.size
-
-
-def _read_stamp(stamp: Path) -> tuple[TreeEntry, ...]:
-    return parse_listing(stamp.read_bytes(), str(stamp))
+def _measure(file: Path) -> tuple[Digest, int]:
+    try:
+        # Neither through a link, nor waiting for a pipe: whoever put it there, it is not what was installed.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            found = describe(stream)
+    except OSError as error:
+        raise IntegrityError(f"{file} cannot be read: {error.strerror}", where=str(file), next_step=_REMOVE) from error
+    return found.digest, found.size
 
 
 def _damaged(folder: Path, reason: str) -> IntegrityError:
     return IntegrityError(
         f"the environment of this image is damaged: {reason}",
         where=str(folder),
-        next_step="remove that folder; the next run makes it again",
+        next_step=_REMOVE,
     )

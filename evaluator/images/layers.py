@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_IXUSR
 
 from artifacts.digest import CHUNK, Descriptor, describe
-from artifacts.trees import walk_tree
+from evaluator.images.files import files_below
 
 _TIME = 315_532_800
 """1980-01-01, the first moment that a zip can name."""
@@ -16,9 +16,9 @@ def write_layer(tree: Path, layer: Path) -> Descriptor:
     """Write ``tree`` to the uncompressed tar ``layer``; its digest is the layer's diff id.
 
     Entries are sorted by their paths' UTF-8 bytes, belong to user and group 0, are of one fixed time, and have the mode
-    0644 or 0755. Regular files only.
+    0644 or 0755.
     """
-    files = dict(walk_tree(tree))
+    files = dict(files_below(tree))
     folders = {folder for path in files for folder in _parents(path)}
     with tarfile.TarFile(layer, "w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK) as archive:
         for path in sorted(folders | files.keys(), key=lambda path: path.encode()):

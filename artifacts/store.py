@@ -1,11 +1,12 @@
 """Where blobs live: a noun with few verbs. One conformance suite runs over every implementation."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from artifacts.digest import Descriptor, Digest, describe, digest_bytes
+from artifacts.digest import Descriptor, Digest, chunks, describe, digest_bytes
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, unnoticed
 
@@ -144,6 +145,32 @@ def read(store: BlobStore, digest: Digest, *, name: str) -> bytes:
     if found.digest != digest:
         raise mismatch(name, digest, found)
     return content
+
+
+def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, advance: Advance = unnoticed) -> None:
+    """Write the verified bytes of a blob to the file ``target``, which appears whole or not at all.
+
+    Raises:
+        IntegrityError: absent, or other bytes; names ``name`` and both digests.
+        UnavailableError: the bytes cannot be read, or the file not written.
+    """
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        state, size = hashlib.sha256(), 0
+        with _opened(store, blob.digest, name) as stream, draft.open("wb") as file:
+            for chunk in chunks(stream):
+                state.update(chunk)
+                size += file.write(chunk)
+                advance(len(chunk))
+        found = Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
+        if found != blob:
+            raise mismatch(name, blob.digest, found)
+        draft.replace(target)
+    except OSError as error:
+        raise UnavailableError(f"{name} cannot be written: {error.strerror or error}", where=str(target)) from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _opened(store: BlobStore, digest: Digest, name: str) -> BinaryIO:

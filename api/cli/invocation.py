@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli.output import Bars
+from api.cli.output import Bars, say
 
 if TYPE_CHECKING:
     from api.wiring import Registry
@@ -24,7 +24,7 @@ class Invocation:
         """The registry, opened; its schema brought up to date, abandoned runs recorded."""
         from api.wiring import open_registry  # noqa: PLC0415 - SQL costs more than the start of a command may
 
-        return open_registry(self.registry)
+        return open_registry(self.registry, say)
 
     @property
     def progress(self) -> Bars:

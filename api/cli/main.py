@@ -7,9 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-VERSION_FLAGS = (["--version"], ["-V"])
+from api.cli.output import (
+    EXIT_CONFLICT,
+    EXIT_INTEGRITY,
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    EXIT_REFUSED,
+    EXIT_UNAVAILABLE,
+    show_error,
+)
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, RefusedError, UnavailableError
 
-EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
+VERSION_FLAGS = (["--version"], ["-V"])
 
 
 def main() -> None:
@@ -29,9 +38,6 @@ def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
     import typer  # noqa: PLC0415 - the version needs none of it
     from typer.exceptions import TyperException  # noqa: PLC0415
-
-    from api.cli.output import show_error  # noqa: PLC0415
-    from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError  # noqa: PLC0415
 
     as_json = "--json" in arguments
     try:
@@ -68,7 +74,6 @@ def run(arguments: list[str]) -> int:
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error's class, as the command line's contract lists them."""
-    from artifacts.errors import IntegrityError, RefusedError, UnavailableError  # noqa: PLC0415
     from registry.conflicts import ConflictError  # noqa: PLC0415
 
     codes: tuple[tuple[type[Exception], int], ...] = (
@@ -84,7 +89,7 @@ def build_app() -> Callable[..., object]:
     """The typer application with every command. Commands import what they need when they are called."""
     import typer  # noqa: PLC0415
 
-    from api.cli import artifacts_commands, image_commands, lock_commands, run_commands, upkeep_commands  # noqa: PLC0415
+    from api.cli import artifacts_commands, image_commands, upkeep_commands  # noqa: PLC0415
     from api.cli.invocation import Invocation  # noqa: PLC0415
 
     app = typer.Typer(
@@ -107,7 +112,7 @@ def build_app() -> Callable[..., object]:
     ) -> None:
         context.obj = Invocation(registry=registry or str(default_registry()), as_json=json)
 
-    for module in (artifacts_commands, lock_commands, run_commands, image_commands, upkeep_commands):
+    for module in (artifacts_commands, image_commands, upkeep_commands):
         module.register(app)
     return app
 

@@ -1,0 +1,239 @@
+"""publish, list, show, runs, get, yank: artifacts in, artifacts out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.cli import output
+from api.cli.invocation import Invocation, of
+from artifacts.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from registry.catalogue.entries import Entry, Published
+    from registry.publishing import Draft
+
+MANIFEST = "manifest.yaml"
+RUN_PREFIX = "run/"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (publish, show, runs, get, yank):
+        app.command()(command)
+    app.command("list")(list_artifacts)
+
+
+def publish(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Manifests, or folders with a manifest.yaml.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, publish nothing.")] = False,
+) -> None:
+    """Publish artifacts: every file under its digest, immutable from then on."""
+    from registry.publishing import publish as publish_draft  # noqa: PLC0415
+    from registry.publishing import rehearse  # noqa: PLC0415
+
+    invocation = of(context)
+    registry = invocation.opened
+    drafts = [read_draft(path) for path in paths]
+    done = []
+    for draft in drafts:
+        if dry_run:
+            published = rehearse(draft, registry.catalogue, progress=invocation.progress)
+        else:
+            published = publish_draft(draft, registry.store, registry.catalogue, progress=invocation.progress)
+        done.append(published)
+        if not invocation.as_json:
+            typer.echo(published_line(published, dry_run=dry_run))
+    if invocation.as_json:
+        output.print_json({"published": [published_document(published) for published in done], "dry_run": dry_run})
+
+
+def read_draft(path: Path) -> "Draft":
+    """The manifest at ``path``, or in the folder ``path``, read and checked."""
+    from registry.manifests import read_authored  # noqa: PLC0415
+    from registry.publishing import Draft  # noqa: PLC0415
+
+    file = path / MANIFEST if path.is_dir() else path
+    text = read_text(file, next_step=f"name a manifest, or a folder with a {MANIFEST}")
+    return Draft(read_authored(text, str(file)), text, file.absolute())
+
+
+def read_text(path: Path, *, next_step: str) -> str:
+    """The UTF-8 text of a file that a user named."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}", where=str(path)) from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
+        ) from error
+
+
+def published_line(published: "Published", *, dry_run: bool = False) -> str:
+    verb = {(True, False): "published", (True, True): "would publish"}.get((published.changed, dry_run), "already there:")
+    return f"{verb} {published.reference}  {published.digest}"
+
+
+def published_document(published: "Published") -> dict[str, Any]:
+    reference = published.reference
+    return {
+        "kind": reference.kind,
+        "name": reference.name,
+        "version": str(reference.version),
+        "digest": published.digest,
+        "changed": published.changed,
+    }
+
+
+def list_artifacts(
+    context: typer.Context,
+    kind: Annotated[str, typer.Argument(metavar="[KIND]", help="model, framework, dataset or image.")] = "",
+) -> None:
+    """List what is published."""
+    from registry.names import parse_kind  # noqa: PLC0415
+
+    invocation = of(context)
+    entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None)
+    if invocation.as_json:
+        output.print_json({"artifacts": [entry_document(entry) for entry in entries]})
+        return
+    rows = [
+        (
+            f"{entry.reference.kind}/{entry.reference.name}",
+            str(entry.reference.version),
+            entry.published_at.strftime("%Y-%m-%d %H:%M"),
+            f"yanked: {entry.yanked}" if entry.yanked is not None else "",
+        )
+        for entry in entries
+    ]
+    output.print_table(("artifact", "version", "published", ""), rows)
+
+
+def entry_document(entry: "Entry") -> dict[str, Any]:
+    return {
+        "kind": entry.reference.kind,
+        "name": entry.reference.name,
+        "version": str(entry.reference.version),
+        "digest": entry.digest,
+        "published_at": entry.published_at.isoformat(),
+        "yanked": entry.yanked,
+    }
+
+
+def show(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")],
+) -> None:
+    """Show an artifact's manifest, or a run with everything that was recorded."""
+    invocation = of(context)
+    if target.startswith(RUN_PREFIX):
+        from api.cli.run_documents import print_run, run_document  # noqa: PLC0415
+        from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+
+        run = invocation.opened.records.get(parse_run_id(target))
+        if invocation.as_json:
+            output.print_json(run_document(run, full=True))
+        else:
+            print_run(run)
+        return
+    entry, versions = find(invocation, target)
+    document = entry_document(entry) | {
+        "versions": [str(other.reference.version) for other in versions],
+        "manifest": manifest_document(invocation, entry),
+    }
+    if invocation.as_json:
+        output.print_json(document)
+        return
+    fields = {key: document[key] for key in ("digest", "published_at")}
+    fields |= {"yanked": document["yanked"]} if document["yanked"] is not None else {}
+    output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
+    typer.echo()
+    output.print_json(document["manifest"])
+
+
+def manifest_document(invocation: Invocation, entry: "Entry") -> Any:  # noqa: ANN401 - a JSON document
+    from registry.manifests import plain  # noqa: PLC0415
+
+    return plain(invocation.opened.catalogue.manifest(entry.reference))
+
+
+def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
+    """The newest version that ``target`` admits, and all versions of its name."""
+    from registry.catalogue.selection import newest  # noqa: PLC0415
+    from registry.constraints import Constraint  # noqa: PLC0415
+    from registry.names import parse_target  # noqa: PLC0415
+
+    kind, name, text = parse_target(target)
+    versions = invocation.opened.catalogue.versions(kind, name)
+    return newest(versions, None if text is None else Constraint.parse(text)), versions
+
+
+def runs(
+    context: typer.Context,
+    lock: Annotated[str, typer.Option(metavar="LOCK", help="Only the runs of this lock.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+) -> None:
+    """List runs, newest first."""
+    from api.cli.lock_commands import read_lock  # noqa: PLC0415
+    from api.cli.run_documents import print_runs, run_document  # noqa: PLC0415
+
+    invocation = of(context)
+    wanted = read_lock(invocation, lock).id if lock else None
+    found = invocation.opened.records.list(lock=wanted, limit=limit)
+    if invocation.as_json:
+        output.print_json({"runs": [run_document(run) for run in found]})
+    else:
+        print_runs(found)
+
+
+def get(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")],
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to; default: its name.")] = None,
+) -> None:
+    """Write an artifact's files, or a run's predictions and samples, each verified."""
+    from registry.export import export  # noqa: PLC0415
+
+    invocation = of(context)
+    if target.startswith(RUN_PREFIX):
+        from evaluator.records.export import export_run  # noqa: PLC0415
+        from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+
+        run = invocation.opened.records.get(parse_run_id(target))
+        folder = out or Path(target.replace("/", "-"))
+        count = export_run(run, invocation.opened.store, folder)
+    else:
+        entry, _ = find(invocation, target)
+        reference = entry.reference
+        folder = out or Path(f"{reference.name.replace('/', '-')}-{reference.version}")
+        manifest = invocation.opened.catalogue.manifest(reference)
+        count = export(manifest, invocation.opened.store, folder, invocation.progress)
+    if invocation.as_json:
+        output.print_json({"target": target, "folder": str(folder), "files": count})
+    else:
+        typer.echo(f"{count} files in {folder}")
+
+
+def yank(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME@VERSION")],
+    reason: Annotated[str, typer.Option(help="Why nobody should choose it any more.")] = "",
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="Admit it to new resolutions again.")] = False,
+) -> None:
+    """Hide a version from new resolutions; locks that name it still run."""
+    from registry.names import parse_reference  # noqa: PLC0415
+
+    invocation = of(context)
+    reference = parse_reference(target)
+    catalogue = invocation.opened.catalogue
+    changed = catalogue.unyank(reference) if undo else catalogue.yank(reference, reason)
+    if invocation.as_json:
+        output.print_json({"target": str(reference), "yanked": not undo, "changed": changed})
+    else:
+        typer.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")
+
+

@@ -1,0 +1,117 @@
+"""verify, gc, doctor: whether what is kept is what it was, what can go, and what this machine lacks."""
+
+import platform
+import shutil
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.cli import output
+from api.cli.invocation import Invocation, of
+from api.cli.output import EXIT_INTEGRITY
+
+if TYPE_CHECKING:
+    from artifacts.errors import IntegrityError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (verify, gc, doctor):
+        app.command()(command)
+
+
+def verify(
+    context: typer.Context,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TARGET]...", help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything."),
+    ] = None,
+) -> None:
+    """Read the bytes again and compare them with their digests."""
+    from evaluator.inventory import Inventory, damage  # noqa: PLC0415
+
+    invocation = of(context)
+    registry = invocation.opened
+    inventory = Inventory(registry.store, registry.catalogue, registry.records)
+    if targets:
+        blobs = {digest: name for target in targets for digest, name in _blobs(invocation, inventory, target).items()}
+    else:
+        blobs = inventory.everything()
+    faults = [*damage(registry.store, blobs, invocation.progress)]
+    if invocation.as_json:
+        output.print_json({"blobs": len(blobs), "damaged": [_fault_document(fault) for fault in faults]})
+    else:
+        for fault in faults:
+            output.say(f"error: {fault}")
+        typer.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
+    if faults:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+def _blobs(invocation: Invocation, inventory: Any, target: str) -> dict[Any, str]:  # noqa: ANN401 - imported lazily
+    """What one target names."""
+    from api.cli.artifacts_commands import RUN_PREFIX, find  # noqa: PLC0415
+    from api.cli.lock_commands import read_lock  # noqa: PLC0415
+    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from registry.names import KINDS  # noqa: PLC0415
+
+    if target.startswith(RUN_PREFIX):
+        found: dict[Any, str] = inventory.of_run(invocation.opened.records.get(parse_run_id(target)))
+    elif target.partition("/")[0] in KINDS:
+        found = inventory.of_version(find(invocation, target)[0].reference)
+    else:
+        found = inventory.of_lock(read_lock(invocation, target))
+    return found
+
+
+def _fault_document(fault: "IntegrityError") -> dict[str, Any]:
+    return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
+
+
+def gc(
+    context: typer.Context,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be freed, free nothing.")] = False,
+) -> None:
+    """Free the blobs that no version, no lock and no run names."""
+    from registry.collection import collect  # noqa: PLC0415
+
+    invocation = of(context)
+    registry = invocation.opened
+    freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
+    if invocation.as_json:
+        output.print_json({"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run})
+    else:
+        verb = "would free" if dry_run else "freed"
+        typer.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
+
+
+def doctor(context: typer.Context) -> None:
+    """Say what this machine has and lacks."""
+    from api.wiring import connect_engine  # noqa: PLC0415
+    from evaluator.runner.host import this_host  # noqa: PLC0415
+
+    invocation = of(context)
+    engine = connect_engine()
+    host = this_host()
+    document = {
+        "registry": str(invocation.opened.home),
+        "python": platform.python_version(),
+        "engine": None if engine is None else engine.version,
+        "mmdebstrap": shutil.which("mmdebstrap"),
+        "host": host.fingerprint(None if engine is None else engine.version),
+    }
+    if invocation.as_json:
+        output.print_json(document)
+        return
+    output.print_fields(
+        {
+            "registry": document["registry"],
+            "python": document["python"],
+            "engine": document["engine"] or "none answers: runs are processes (start Docker, or set DOCKER_HOST)",
+            "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",
+            "platform": f"{host.os}/{host.arch}, {', '.join(host.devices)}",
+            "cpu": f"{host.cpu_model}, {len(host.cpus)} cores",
+            "memory": output.byte_count(host.memory),
+        }
+    )

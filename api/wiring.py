@@ -1,0 +1,65 @@
+"""Builds what the doors hand to the rooms below. Reads the environment; nothing below does."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.local import LocalStore
+from evaluator.records.records import Records
+from evaluator.runner.engine import Engine
+from migrations import upgrade
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_engine
+
+DATABASE = "registry.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """An embedded registry: one folder with a database and the blobs, which can be copied as it is."""
+
+    home: Path
+    store: LocalStore
+    catalogue: Catalogue
+    records: Records
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def open_registry(location: str, say: Callable[[str], None]) -> Registry:
+    """The registry in the folder ``location``, made on first use, its schema brought up to date.
+
+    Runs that were abandoned by a process that is no more are recorded as such first, and said.
+
+    Raises:
+        InvalidInputError: ``location`` is a URL.
+        UnavailableError: the folder or the database cannot be used.
+    """
+    if "://" in location:
+        raise InvalidInputError(
+            f"{location} is a URL, and registries on a server are not built yet", next_step="name a folder"
+        )
+    home = Path(location).absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"the registry's folder cannot be made: {error.strerror}", where=str(home)) from error
+    database = open_engine(home / DATABASE)
+    upgrade(database)
+    registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, now), Records(database))
+    if registry.records.unfinished():
+        from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
+
+        for run in sweep(registry.records, connect_engine(), home, now):
+            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+    return registry
+
+
+def connect_engine() -> Engine | None:
+    """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
+    return Engine.connect(os.environ.get("DOCKER_HOST"))

@@ -1,0 +1,24 @@
+"""Taking a run out again: its predictions, samples and other blobs, verified."""
+
+from pathlib import Path
+
+from artifacts.errors import InvalidInputError
+from artifacts.store import BlobStore, copy_out
+from evaluator.records.runs import Run
+
+
+def export_run(run: Run, store: BlobStore, folder: Path) -> int:
+    """Write every blob of ``run`` to ``folder`` under the name that says its role; how many.
+
+    Raises:
+        InvalidInputError: the run has no end yet, or the folder holds something already.
+        IntegrityError: a blob is not what its digest says.
+    """
+    if run.end is None:
+        raise InvalidInputError(f"{run.start.id} has not ended", next_step="wait for its end")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
+    folder.mkdir(parents=True, exist_ok=True)
+    for role, blob in run.end.blobs.items():
+        copy_out(store, blob, folder / role, name=f"{run.start.id} {role}")
+    return len(run.end.blobs)

@@ -1,0 +1,51 @@
+"""Taking an artifact out again: its files, verified, and a manifest that publishes them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.errors import InvalidInputError
+from artifacts.progress import Progress
+from artifacts.store import BlobStore, copy_out
+from artifacts.trees import read_tree
+from registry.manifests import Manifest, plain
+
+MANIFEST = "manifest.yaml"
+
+
+def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progress) -> int:
+    """Write the files of a published manifest below ``folder``, and a manifest that has them as sources; how many.
+
+    Raises:
+        IntegrityError: a blob is not what its digest says; no file is left of it.
+        InvalidInputError: the folder holds something already.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
+    document = plain(manifest)
+    files = [entry for file in document.get("files", ()) for entry in _expanded(file, store)]
+    with progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance:
+        for path, descriptor in files:
+            copy_out(store, descriptor, folder / path, name=path, advance=advance)
+    folder.mkdir(parents=True, exist_ok=True)
+    document["files"] = [_authored(file) for file in document.get("files", ())]
+    if not document["files"]:
+        del document["files"]
+    # JSON is YAML, and says what was published without a choice of style.
+    (folder / MANIFEST).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return len(files)
+
+
+def _expanded(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descriptor]]:
+    path, descriptor = file["path"], Descriptor(Digest(from_hex(file["sha256"])), file["size"])
+    if not path.endswith("/"):
+        return [(path, descriptor)]
+    entries = read_tree(store, descriptor, name=path)
+    return [(path + entry.path, Descriptor(entry.digest, entry.size)) for entry in entries]
+
+
+def _authored(file: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in file.items() if key != "size"}
+    return kept | {"source": f"./{file['path']}"}

@@ -1,0 +1,69 @@
+"""Whether a lock still answers its request: ``lock --check``."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from artifacts.errors import UnknownNameError
+from registry.candidates import Snapshot
+from registry.conflicts import ConflictError
+from registry.lockfile import Lock
+from registry.locking import preferences_of, question_of
+from registry.requests import Request
+from registry.resolver import resolve
+from registry.versions import parse_version
+
+_RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases"))
+"""Keys of a request that choose versions: another text of them does no harm while the same versions answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """``reasons`` why the lock is stale, none if it is not; ``warnings`` of what does not make it stale."""
+
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
+    """Whether ``lock`` answers ``request`` over ``snapshot``, as of the lock's own time if it has one.
+
+    A newer version makes no lock stale; a yanked version that it holds is a warning.
+    """
+    written, now = dict(lock.request), dict(request.document)
+    if "as_of" not in now:
+        written.pop("as_of", None)
+    changes = [key for key in (written | now) if written.get(key) != now.get(key)]
+    reasons = [f"{key} was {_shown(written, key)}, is {_shown(now, key)}" for key in changes if key not in _RESOLVED]
+    if lock.dataset.split != request.asked.dataset.split:
+        reasons.append(f"dataset.split was {lock.dataset.split}, is {request.asked.dataset.split}")
+    resolved, warnings = _resolved_again(lock, request, snapshot)
+    reasons += resolved
+    reworded = [key for key in changes if key in _RESOLVED]
+    if reworded and not reasons:
+        warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same versions answer it")
+    return Freshness(tuple(reasons), tuple(warnings))
+
+
+def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    try:
+        found = resolve(question_of(request), snapshot, preferences_of(lock))
+    except (ConflictError, UnknownNameError) as error:
+        return [error.what], []
+    reasons, warnings = [], []
+    for kind, artifact in lock.artifacts().items():
+        candidate = found.chosen()[kind]
+        locked = f"{kind}/{artifact.name} {artifact.version}"
+        if (candidate.name, candidate.version) != (artifact.name, parse_version(artifact.version)):
+            reasons.append(f"{locked} does not answer the request; {candidate} does")
+        elif candidate.digest != artifact.digest:
+            reasons.append(f"{locked} has other content in this catalogue: {candidate.digest}, not {artifact.digest}")
+        elif candidate.yanked is not None:
+            warnings.append(f"{locked} is yanked: {candidate.yanked}")
+    locked_platforms = {(one.os, one.arch, one.device, one.python) for one in lock.image.platforms}
+    if not reasons and locked_platforms != {offer[:4] for offer in found.platforms}:
+        reasons.append("the request admits other platforms of the image than the lock has")
+    return reasons, warnings
+
+
+def _shown(document: dict[str, Any], key: str) -> str:
+    return str(document[key]) if key in document else "absent"

@@ -7,6 +7,7 @@
 * Seeds beyond 32 bits are cut: the job's are checked when it is read.
 * A query completed twice, too few generated queries and the like only leave a line in the log: each such line makes
   the run invalid.
+* It keeps all queries of a run in memory from the start, twice as many as it expects: there is a most.
 * Its trace costs a kilobyte a query: it is off.
 """
 
@@ -27,6 +28,9 @@ _EFFECTIVE = "effective_"
 _RESULT_KEYS = ("result_", "early_stopping_")
 _MINIMA = ("result_min_duration_met", "result_min_queries_met")
 _MILLISECOND = 1000
+# Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
+_GENERATED = 2
+_MOST_GENERATED = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,16 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
     """Call ``issue`` with one sample's index after the other, as LoadGen draws them; its logs go to ``folder``.
 
     Raises:
-        Failure: what ``issue`` or ``load`` raised first; ``loadgen-invalid``: LoadGen logged an error, or a minimum
-            was not met.
+        Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the queries are too many.
+        BaseException: what ``issue`` or ``load`` raised first.
     """
+    generated = max(settings.min_queries, _GENERATED * settings.min_duration * 1e9 / settings.expected_latency_ns)
+    if generated > _MOST_GENERATED:
+        raise Failure(
+            "loadgen-invalid",
+            f"LoadGen would keep {generated / 1e6:.0f} million queries in memory, {_MOST_GENERATED / 1e6:.0f} million "
+            f"are the most: lower min_duration ({settings.min_duration:g} s) or min_queries ({settings.min_queries})",
+        )
     folder.mkdir(exist_ok=True)
     errors: list[BaseException] = []
 

@@ -134,8 +134,8 @@ class _Traffic:
         settings = loadgen.Settings(
             min_queries=scenario.min_queries,
             min_duration=scenario.min_duration,
-            # Half of the fastest call: LoadGen must never run out of the queries that it generates before it starts.
-            expected_latency_ns=max(1, fastest_ns // 2),
+            # Less than any call so far: LoadGen must never run out of the queries that it generates before it starts.
+            expected_latency_ns=max(1, fastest_ns * 3 // 4),
             seeds=self._job.seeds,
         )
         source = loadgen.Source(len(self._samples), self.loaded, self._load)

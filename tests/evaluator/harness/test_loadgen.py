@@ -65,6 +65,16 @@ def test_running_out_of_generated_queries_makes_a_run_invalid(tmp_path: Path) ->
     assert "Ran out of generated queries" in found
 
 
+def test_a_duration_that_would_fill_the_memory_is_refused(
+    run: Callable[[dict[str, Any]], Finished], job: dict[str, Any]
+) -> None:
+    job["scenario"]["min_duration"] = 36000
+    job["metrics"] = ["latency_p50"]
+    failure = run(job).result["failure"]
+    assert failure["class"] == "loadgen-invalid"
+    assert "lower min_duration (36000 s)" in failure["message"]
+
+
 @pytest.mark.parametrize(("break_in", "error"), [("issue", "KeyboardInterrupt"), ("load", "ValueError")])
 def test_no_error_passes_through_loadgen(tmp_path: Path, break_in: str, error: str) -> None:
     assert measure(tmp_path, 500_000, break_in) == error

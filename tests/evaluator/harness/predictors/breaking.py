@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def _break(how: str) -> None:
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(60)
     if how == "segfault":
         ctypes.string_at(0)
 

@@ -141,33 +141,35 @@ def test_path(store: LocalStore, tmp_path: Path) -> None:
 
 def test_an_intact_blob_is_not_written_again(store: LocalStore, tmp_path: Path) -> None:
     put(store, CONTENT)
-    before = store.path(DIGEST).stat()
-    file = tmp_path / "file"
+    linked, file = tmp_path / "linked", tmp_path / "file"
+    linked.hardlink_to(store.path(DIGEST))
     file.write_bytes(CONTENT)
     put(store, CONTENT)
     store.put_file(file)
-    assert store.path(DIGEST).stat() == before
+    assert linked.samefile(store.path(DIGEST))
 
 
-DAMAGES = ["flipped byte", "cut short", "grown", "writable", "a link to other bytes"]
+DAMAGED = {
+    "flipped byte": bytes([CONTENT[0] ^ 1]) + CONTENT[1:],
+    "cut short": CONTENT[:-1],
+    "grown": CONTENT + b"\0",
+    "empty": b"",
+    "writable": CONTENT,
+    "a link": CONTENT,
+}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("way", ["put", "put_file"])
 def test_the_right_bytes_repair_a_damaged_blob(root: Path, store: LocalStore, damage: str, way: str) -> None:
     put(store, CONTENT)
     place = store.path(DIGEST)
     place.chmod(0o644)
-    if damage == "flipped byte":
-        place.write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
-    elif damage == "cut short":
-        place.write_bytes(CONTENT[:-1])
-    elif damage == "grown":
-        place.write_bytes(CONTENT + b"\0")
-    elif damage == "a link to other bytes":
-        place.unlink()
-        place.symlink_to("/dev/null")
-    if damage != "writable":
+    place.write_bytes(DAMAGED[damage])
+    place.chmod(0o666 if damage == "writable" else 0o444)
+    if damage == "a link":
+        place.symlink_to(place.rename(root / "elsewhere"))
+    if DAMAGED[damage] != CONTENT:
         with pytest.raises(IntegrityError):
             verify(store, DIGEST, name="weights")
 

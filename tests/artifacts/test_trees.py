@@ -226,6 +226,16 @@ def test_progress_counts_bytes(folder: Path, store: LocalStore) -> None:
     assert watched.tasks == [("storing images/", 7, 7), ("verifying images/", 7, 7)]
 
 
+def test_many_files(folder: Path, store: LocalStore) -> None:
+    files = {f"{number % 7}/{number}.png": bytes([number % 251]) * number for number in range(300)}
+    fill(folder, files)
+    watched = Watched()
+    tree, entries = put_tree(store, folder, progress=watched)
+    assert watched.tasks == [("storing images/", 44850, 44850)]
+    assert {entry.path: entry.digest for entry in entries} == {path: digest_bytes(files[path]) for path in files}
+    assert verify_tree(store, tree, name="images/") == entries
+
+
 def test_verify_names_the_file_in_the_tree(folder: Path, store: LocalStore) -> None:
     fill(folder, {"cat/1.png": b"meow", "dog/2.png": b"woof"})
     tree, entries = put_tree(store, folder)

@@ -166,22 +166,17 @@ def _called(value: Any) -> str:  # noqa: ANN401
 
 def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInputError:  # noqa: ANN401
     if len(kind.values) == 1:
-        return place.error(f"expected {kind.values[0]!r}, found {_shown(value)}")
+        return place.error(f"expected {kind.values[0]!r}, found {_shown(value)}", f"write {kind.values[0]!r}")
     known = [str(choice) for choice in kind.values]
     return place.error(f"{_shown(value)} is none of {', '.join(known)}", nearest(str(value), known))
 
 
 def _limit_problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError | None:  # noqa: ANN401
-    """A number out of its range, or too few or too many elements."""
+    """A number out of its range, none where there must be one, or another length than a fixed one."""
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
         return place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
     if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
-        short = kind.min_length is not None and len(value) < kind.min_length
-        return (
-            place.error(f"expected at least {kind.min_length}, found {len(value)}" if value else "it is empty")
-            if short
-            else None
-        )
+        return place.error("it must not be empty") if kind.min_length and not value else None
     if not isinstance(kind, _NUMBERS):
         return None
     for limit, kept, words in (

@@ -188,8 +188,17 @@ class _Reader:
             raise self._refusal(path, event, f"the tag {event.tag} is refused", "leave the tag out")
         if not event.style and not isinstance(_resolve(event.value), str):
             raise self._refusal(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
-        key: str = event.value
-        return key
+        return self._characters(event, path)
+
+    def _characters(self, event: ScalarEvent, path: str) -> str:
+        """The scalar's text, in which the halves of a character that JSON escapes as two are one again."""
+        text: str = event.value
+        if not any("\ud800" <= character <= "\udfff" for character in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise self._refusal(path, event, "the text holds half a character: a lone surrogate") from error
 
     def _sequence(self, path: str, depth: int) -> list[Any]:
         sequence: list[Any] = []
@@ -198,7 +207,7 @@ class _Reader:
         return sequence
 
     def _scalar(self, event: ScalarEvent, path: str) -> str | float | bool | None:
-        text: str = event.value
+        text = self._characters(event, path)
         if event.style:
             return text
         if _NOT_FINITE.fullmatch(text):

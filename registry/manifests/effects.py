@@ -44,7 +44,7 @@ def _resize(step: vocabulary.Resize, tensor: Tensor, place: Place) -> Tensor:
     _picture(tensor, place)
     _one_of(place, size=step.size, shorter=step.shorter)
     if step.antialias and step.coordinates is not UNSET:
-        raise place.at("coordinates").error("means nothing with antialias: true", "leave it out")
+        raise place.at("coordinates").error("coordinates mean nothing with antialias: true", "leave it out")
     if not step.antialias:
         if step.method in _ALWAYS_ANTIALIASED:
             raise place.at("antialias").error(f"the method {step.method} has no form without antialias")
@@ -70,7 +70,7 @@ def _center_crop(step: vocabulary.CenterCrop, tensor: Tensor, place: Place) -> T
     return tensor.with_sizes(H=step.size[0], W=step.size[1])
 
 
-def _cast(step: vocabulary.Cast, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+def _cast(step: vocabulary.Cast | vocabulary.Dequantize, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
     return replace(tensor, dtype=step.dtype)
 
 
@@ -137,7 +137,11 @@ def _pad(step: vocabulary.Pad, tensor: Tensor, place: Place) -> Tensor:
     return tensor.with_sizes(**grown)
 
 
-def _quantize(step: vocabulary.Quantize | vocabulary.Dequantize, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+def _quantize(step: vocabulary.Quantize, tensor: Tensor, place: Place) -> Tensor:
+    signed, bits = step.dtype.startswith("int"), int(step.dtype.partition("int")[2])
+    least, greatest = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    if not least <= step.zero_point <= greatest:
+        raise place.at("zero_point").error(f"{step.zero_point} is outside {step.dtype}: {least} to {greatest}")
     return replace(tensor, dtype=step.dtype)
 
 
@@ -171,7 +175,7 @@ def _axis(axis: int, tensor: Tensor, place: Place) -> int | None:
         return None
     rank = len(tensor.sizes)
     if not -rank <= axis < rank:
-        raise place.at("axis").error(f"a sample has {rank} axes here, none of them is {axis}")
+        raise place.at("axis").error(f"there is no axis {axis}: the number of axes of a sample is {rank} here")
     return axis % rank
 
 
@@ -194,7 +198,7 @@ _EFFECTS: dict[type[object], Callable[..., Tensor]] = {
     vocabulary.Reshape: _reshape,
     vocabulary.Pad: _pad,
     vocabulary.Quantize: _quantize,
-    vocabulary.Dequantize: _quantize,
+    vocabulary.Dequantize: _cast,
     vocabulary.Softmax: _softmax,
     vocabulary.Sigmoid: _floating,
     vocabulary.Argmax: _argmax,

@@ -67,7 +67,7 @@ def _check_role(file: File, kind: Kind, place: Place) -> None:
             f"the key 'role' is missing: a file of a {kind} needs one", f"write one of {', '.join(roles)}"
         )
     if file.role not in roles:
-        raise place.error(f"{file.role} is no role in a {kind}", f"write one of {', '.join(roles)}")
+        raise place.error(f"no {kind} has files of the role {file.role}", f"write one of {', '.join(roles)}")
 
 
 def _check_bytes(file: File, place: Place, *, published: bool) -> None:

@@ -18,7 +18,7 @@ from registry.manifests.model import (
     TextInput,
 )
 from registry.manifests.steps import Python, Step, TokenizerJson, Words
-from registry.manifests.tensors import Tensor, check_result, declared
+from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch
 from registry.metrics import check_metrics
 from registry.names import parse_name
 from registry.yaml import Place
@@ -70,6 +70,7 @@ def check_model(model: Model, place: Place) -> None:
         _check_input(model, port, place.at("inputs", index))
     for index, output in enumerate(model.outputs):
         _check_output(model, output, place.at("outputs", index))
+    _check_batches(model, place.at("inputs"))
     _check_answers(model, place)
     for index, claim in enumerate(() if model.claims is UNSET else model.claims):
         _check_claim(model, claim, place.at("claims", index))
@@ -129,6 +130,17 @@ def _check_input(model: Model, port: Input, place: Place) -> None:
         if not isinstance(port, TensorInput):
             _check_decode(port.type, steps, place.at("steps"))
         check_result(follow(Tensor(), steps, place.at("steps")), wanted, place)
+
+
+def _check_batches(model: Model, place: Place) -> None:
+    """The inputs of a call hold as many samples each."""
+    sizes = {index: fixed_batch(port, place.at(index)) for index, port in enumerate(model.inputs)}
+    fixed = {index: size for index, size in sizes.items() if size is not None}
+    for index, size in fixed.items():
+        first = min(fixed)
+        if size != fixed[first]:
+            what = f"a batch of {size}, where inputs[{first}] has {fixed[first]}"
+            raise place.at(index, "shape").error(what, "give all inputs the same batch, or batch_axis: none")
 
 
 def _check_constant(value: object, place: Place) -> None:

@@ -15,7 +15,7 @@ class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_o
 
 
 NameText = Annotated[str, Meta(extra_json_schema={"pattern": NAME})]
-VersionText = Annotated[str, Meta(description="a SemVer 2.0.0 version; quote it")]
+VersionText = Annotated[str, Meta(description="a SemVer 2.0.0 version")]
 ConstraintText = Annotated[str, Meta(description="a set of versions, such as '>=1.20 <2'")]
 PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree of `files`; a tree ends in /")]
 HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]

@@ -53,6 +53,10 @@ def batch_axis(port: Input | Output, place: Place) -> int | None:
         InvalidInputError: the two disagree, or neither says, where an input needs it.
     """
     shape = () if port.shape is UNSET else port.shape
+    for index, size in enumerate(shape):
+        if size == "" or (isinstance(size, int) and size < 1):
+            what = f"{size!r} is no size"
+            raise place.at("shape", index).error(what, "write a number from 1, null (the batch axis) or a name")
     nulls = [index for index, size in enumerate(shape) if size is None]
     stated = port.batch_axis
     if len(nulls) > 1:
@@ -72,6 +76,13 @@ def batch_axis(port: Input | Output, place: Place) -> int | None:
     if not 0 <= stated < max(len(shape), 1):
         raise place.at("batch_axis").error(f"the shape has no axis {stated}")
     return stated
+
+
+def fixed_batch(port: Input | Output, place: Place) -> int | None:
+    """The number of samples that the shape fixes for each call; None if it is free. Raises as ``batch_axis``."""
+    axis = batch_axis(port, place)
+    size = None if axis is None or not port.shape else port.shape[axis]
+    return size if isinstance(size, int) else None
 
 
 def declared(port: Input | Output, place: Place) -> Tensor:

@@ -1,0 +1,45 @@
+"""JSON Schemas of what people write, generated from the types: ``python -m registry.manifests.schemas FOLDER``."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from registry.asking import Asking
+from registry.manifests.model import Model
+from registry.manifests.others import Dataset, Framework, Image
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES: dict[str, type[msgspec.Struct]] = {
+    "model": Model,
+    "dataset": Dataset,
+    "framework": Framework,
+    "image": Image,
+    "request": Asking,
+}
+
+
+def generate() -> dict[str, str]:
+    """The text of each schema by its file name."""
+    return {f"{name}.json": _text(wanted) for name, wanted in _TYPES.items()}
+
+
+def write(folder: Path) -> None:
+    """Each schema into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in generate().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _text(wanted: type[msgspec.Struct]) -> str:
+    schema: dict[str, Any] = {"$schema": _DIALECT} | msgspec.json.schema(wanted)
+    for name, definition in schema["$defs"].items():
+        if name.endswith("Step"):
+            definition |= {"minProperties": 1, "maxProperties": 1}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas"))

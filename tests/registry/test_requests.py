@@ -1,0 +1,106 @@
+"""Requests: as written, and as understood."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.errors import InvalidInputError
+from registry.requests import Limits, Request, Scenario, derive_seed, parse_request, parse_time, read_request
+from registry.yaml import read
+
+CASES = Path(__file__).resolve().parent.parent / "cases" / "requests"
+BAD = sorted((CASES / "bad").glob("*.yaml"))
+FULL = (CASES / "good" / "full.yaml").read_text()
+
+
+def with_scenario(settings: str, metrics: str = "[]") -> Request:
+    lines = [line for line in FULL.splitlines() if not line.startswith(("scenario", "metrics", "equivalence"))]
+    return read_request("\n".join([*lines, f"scenario: {settings}", f"metrics: {metrics}"]), "request.yaml")
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_a_bad_request_is_refused_with_the_words_of_its_case(path: Path) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read_request(path.read_bytes(), "request.yaml")
+    assert f"{caught.value}\n" == path.with_suffix(".txt").read_text()
+
+
+def test_every_bad_case_has_its_words() -> None:
+    assert len(BAD) > 20
+    assert {path.stem for path in (CASES / "bad").glob("*.txt")} == {path.stem for path in BAD}
+
+
+def test_a_request_is_kept_as_written() -> None:
+    """As parsed: strings untouched, absent keys absent."""
+    request = read_request(FULL, "request.yaml")
+    assert request.document == read(FULL, "request.yaml").value
+    assert request.document["limits"]["time"] == "10m"
+    assert "as_of" not in request.document
+
+
+def test_a_request_is_understood() -> None:
+    request = read_request(FULL, "request.yaml")
+    assert request.limits == Limits(600.0, 2 * 1024**3, 1, 256)
+    assert request.scenario == Scenario("single_stream", {"min_queries": 662, "min_duration": 1.0, "warmup": 8})
+    assert request.metrics == ("top1", "top5", "latency_p50", "latency_p90", "latency_p99")
+    assert request.prereleases == {"framework"}
+    assert request.equivalence == {"latency_p50": 0.1}
+    assert request.as_of is None
+
+
+def test_what_may_be_left_out() -> None:
+    request = read_request((CASES / "good" / "least.yaml").read_bytes(), "request.yaml")
+    assert request.scenario == Scenario("accuracy", {"batch": 1, "warmup": 0})
+    assert request.limits == Limits(5400.0, 500_000_000, 1, 64)
+    assert (request.metrics, request.prereleases, request.equivalence) == ((), frozenset(), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("{name: accuracy, batch: 8, warmup: 2}", {"batch": 8, "warmup": 2}),
+        (
+            "{name: multi_stream, min_queries: 9, min_duration: 250ms, samples_per_query: 4, warmup: 0}",
+            {"min_queries": 9, "min_duration": 0.25, "samples_per_query": 4, "warmup": 0},
+        ),
+        (
+            "{name: server, min_queries: 9, min_duration: 2m, target_qps: 10, target_latency: 15ms, warmup: 1}",
+            {"min_queries": 9, "min_duration": 120.0, "target_qps": 10, "target_latency": 0.015, "warmup": 1},
+        ),
+        (
+            "{name: offline, min_samples: 100, min_duration: 0s, warmup: 1}",
+            {"batch": 1, "min_samples": 100, "min_duration": 0.0, "warmup": 1},
+        ),
+        ("{name: batch_sweep, batches: [1, 2, 4], warmup: 1}", {"batches": [1, 2, 4], "warmup": 1}),
+        ("{name: cold_start, repeats: 3, warmup: 0}", {"repeats": 3, "warmup": 0}),
+    ],
+)
+def test_each_scenario_has_its_settings(text: str, settings: dict[str, Any]) -> None:
+    assert with_scenario(text).scenario.settings == settings
+
+
+def test_seeds_follow_from_the_one_seed() -> None:
+    """The first four bytes of a SHA-256: these three were computed by sha256sum."""
+    seeds = read_request(FULL, "request.yaml").seeds
+    assert (seeds.qsl, seeds.sample_index, seeds.schedule) == (0x3476D6A7, 0x23ACA86D, 0xAE1F0361)
+    assert derive_seed(7, "qsl") == seeds.qsl
+    assert derive_seed(8, "qsl") != seeds.qsl
+
+
+def test_a_document_with_a_time_is_a_request_again() -> None:
+    """An --as-of time becomes part of the request."""
+    original = read_request(FULL, "request.yaml")
+    again = parse_request(original.document | {"as_of": "2026-11-20T12:00:00Z"}, "the lock's request")
+    assert again.as_of == datetime(2026, 11, 20, 12, tzinfo=UTC)
+    assert (again.scenario, again.seeds, again.limits) == (original.scenario, original.seeds, original.limits)
+    with pytest.raises(InvalidInputError) as caught:
+        parse_request(original.document | {"seed": "7"}, "the lock's request")
+    assert caught.value.where == "seed (the lock's request)"
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-11-20", "2026-11-20T12:00:00", ""])
+def test_a_time_has_a_zone(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no time with a zone"):
+        parse_time(text)

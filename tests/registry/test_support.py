@@ -1,0 +1,65 @@
+"""What the formats can say and this version cannot run."""
+
+from pathlib import Path
+
+import pytest
+
+from evaluator.harness.steps import STEPS as HARNESS_STEPS
+from registry.manifests import read_authored
+from registry.requests import read_request
+from registry.support import STEPS, unsupported
+
+CASES = Path(__file__).resolve().parent.parent / "cases"
+REQUEST = (CASES / "requests" / "good" / "full.yaml").read_text()
+
+
+def reasons(name: str) -> tuple[str, ...]:
+    return unsupported(read_authored((CASES / "manifests" / "good" / f"{name}.yaml").read_bytes(), "manifest.yaml"))
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet8-onnx", "mobilenet-quantized", "savedmodel-tree", "dataset", "dataset-idx", "framework", "image"]
+)
+def test_what_is_built_has_no_reasons(name: str) -> None:
+    assert reasons(name) == ()
+
+
+def test_what_is_not_built_is_named_with_its_path() -> None:
+    assert reasons("everything-else") == (
+        "format: safetensors is not built yet",
+        "predictions: detection is not built yet",
+        "inputs[0].type: audio is not built yet",
+        "inputs[1].type: text is not built yet",
+        "inputs[2].type: text is not built yet",
+        "inputs[3].type: tensor is not built yet",
+        "inputs[4].type: constant is not built yet",
+        "inputs[5].type: state is not built yet",
+        "outputs[2].reduce: a sample of several calls is not built yet",
+        "outputs[3].type: state is not built yet",
+        "files[4].role: golden is not built yet",
+    )
+    assert reasons("dataset-npz") == ("format: npz is not built yet",)
+    assert reasons("image-finished") == ("platforms[0].reference: a finished image is not built yet",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("trace: none", "trace: model", "trace: model"),
+        ("device: cpu, cpus: 2", "device: cpu, accelerator: any", "hardware.accelerator: an accelerator"),
+        ("[top1, top5, latency]", "[latency, miou]", "metrics: miou"),
+        (
+            "{name: single_stream, min_queries: 662, min_duration: 1s, warmup: 8}",
+            "{name: multi_stream, min_queries: 9, min_duration: 1s, samples_per_query: 2, warmup: 8}",
+            "scenario.name: multi_stream",
+        ),
+    ],
+)
+def test_a_request_for_more_than_is_built_is_named(old: str, new: str, reason: str) -> None:
+    assert unsupported(read_request(REQUEST, "request.yaml")) == ()
+    assert old in REQUEST
+    assert unsupported(read_request(REQUEST.replace(old, new), "request.yaml")) == (f"{reason} is not built yet",)
+
+
+def test_the_harness_does_every_step_that_is_called_built() -> None:
+    assert set(HARNESS_STEPS) == STEPS

@@ -1,0 +1,114 @@
+"""The YAML that manifests and requests are written in: version 1.2, core schema."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artifacts.errors import InvalidInputError
+from registry.yaml import DEEPEST, GREATEST, Place, read
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no", "no"), ("on", "on"), ("yes", "yes"), ("y", "y"),
+        ("true", True), ("FALSE", False), ("tRUE", "tRUE"),
+        ("null", None), ("~", None), ("", None), ("none", "none"),
+        ("12", 12), ("-3", -3), ("+4", 4), ("0777", 777), ("0o17", 15), ("0x1F", 31),
+        ("1_000", "1_000"), ("0b1", "0b1"),
+        ("3.10", 3.1), ("1.", 1.0), (".5", 0.5), ("1e3", 1000.0), ("-1.5E-3", -0.0015), (".", "."), ("1.2.3", "1.2.3"),
+        ("2026-11-20", "2026-11-20"), ("12:30:00", "12:30:00"), ("'12'", "12"), ('"true"', "true"), ("<<", "<<"),
+    ],
+)  # fmt: skip
+def test_a_scalar_is_what_the_core_schema_says(text: str, expected: object) -> None:
+    """YAML 1.2.2, section 10.3.2."""
+    value = read(f"key: {text}\n", "f.yaml").value["key"]
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where"),
+    [
+        ("a: 1\nb: 2\na: 3", "the key 'a' stands twice", "a (f.yaml, line 3)"),
+        ("x:\n  - {c: 1, c: 2}", "the key 'c' stands twice", "x[0].c (f.yaml, line 2)"),
+        ("a: 1\n'a': 2", "the key 'a' stands twice", "a (f.yaml, line 2)"),
+        ("a: &x 1\nb: *x", "aliases are refused", "b (f.yaml, line 2)"),
+        ("a: &x 1\n*x : 2", "a key must be text, not an alias, a list or a mapping", "f.yaml, line 2"),
+        ("? [a]\n: 1", "a key must be text, not an alias, a list or a mapping", "f.yaml, line 1"),
+        ("1: 2", "the key 1 must be text", "f.yaml, line 1"),
+        ("null: 2", "the key null must be text", "f.yaml, line 1"),
+        ("a: !!int '1'", "the tag tag:yaml.org,2002:int is refused", "a (f.yaml, line 1)"),
+        ("a: !own {b: 1}", "the tag !own is refused", "a (f.yaml, line 1)"),
+        ("!!str a: 1", "the tag tag:yaml.org,2002:str is refused", "f.yaml, line 1"),
+        ("a: .nan", ".nan is no finite number", "a (f.yaml, line 1)"),
+        ("a: 1e999", "1e999 is too great a number", "a (f.yaml, line 1)"),
+        (f"a: {GREATEST + 1}", f"{GREATEST + 1} is too great a number", "a (f.yaml, line 1)"),
+        ("a: " + "9" * 5000, "9" * 40 + " is too great a number", "a (f.yaml, line 1)"),
+        ('a: "\\ud800"', "the text holds half a character: a lone surrogate", "a (f.yaml, line 1)"),
+        ("a: [1\nb: 2", "not YAML: expected ',' or ']', but got ':'", "f.yaml, line 2"),
+        ("a: \x07", "not YAML: unacceptable character #x0007: special characters are not allowed", "f.yaml"),
+        ("--- 1\n--- 2", "the text holds several documents", "f.yaml, line 2"),
+        ("# nothing\n", "the text holds no document", "f.yaml, line 2"),
+        ("%YAML 1.1\n---\na: no", "the text calls itself another version of YAML", "f.yaml, line 2"),
+    ],
+)
+def test_what_is_refused_says_where(text: str, what: str, where: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read(text, "f.yaml")
+    assert (caught.value.what, caught.value.where) == (what, where)
+
+
+def test_bytes_are_utf_8() -> None:
+    assert read("\ufeffä: ö".encode(), "f.yaml").value == {"ä": "ö"}
+    with pytest.raises(InvalidInputError) as caught:
+        read(b"a: 1\nb: \xff", "f.yaml")
+    assert caught.value.where == "f.yaml, line 2"
+
+
+def test_deep_nesting_ends_in_an_error() -> None:
+    assert read("[" * DEEPEST + "]" * DEEPEST, "f.yaml").value
+    with pytest.raises(InvalidInputError, match="nested deeper than"):
+        read("[" * 5000, "f.yaml")
+
+
+def test_a_place_knows_the_line_of_its_key_or_of_the_nearest_above() -> None:
+    place = Place(read("a:\n  b:\n    - c: 1\n      d:\n        3.10\n", "f.yaml"))
+    assert str(place.at("a", "b", 0, "d").error("wrong").where) == "a.b[0].d (f.yaml, line 4)"
+    assert str(place.at("a", "b", 0, "d", "e").error("wrong").where) == "a.b[0].d.e (f.yaml, line 4)"
+    assert str(place.at("x").error("wrong").where) == "x (f.yaml, line 1)"
+    assert place.at("a", "b", 0, "d").spelling == "3.10"
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-GREATEST, GREATEST)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_json_is_yaml(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """YAML 1.2.2, section 1.3: every JSON file is also a valid YAML file; escapes spare what YAML cannot hold raw."""
+    assert read(json.dumps(value), "f.yaml").value == value
+
+
+@given(st.text(alphabet=st.sampled_from("ab:- \n[]{}'\"&*!#|>%@`,?~.0"), max_size=30))
+def test_any_text_gives_a_value_or_an_error(text: str) -> None:
+    refused = refusal(text)
+    assert refused is None or refused.where
+
+
+def refusal(text: str) -> InvalidInputError | None:
+    try:
+        read(text, "f.yaml")
+    except InvalidInputError as error:
+        return error
+    return None

@@ -38,10 +38,8 @@ class Records:
         with writing(self._engine) as connection:
             if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
                 raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-            connection.execute(
-                insert(runs).values({column.name: getattr(start, column.name) for column in runs.columns})
-            )
-            connection.execute(insert(open_runs).values(run=start.id))
+            connection.execute(insert(runs), {column.name: getattr(start, column.name) for column in runs.columns})
+            connection.execute(insert(open_runs), {"run": start.id})
 
     def finish(self, run: RunId, end: RunEnd) -> None:
         """Record a run's end, once and for all.
@@ -60,7 +58,7 @@ class Records:
                 if rows:
                     connection.execute(insert(table), rows)
             names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
-            connection.execute(insert(run_ends).values(run=run, **{name: getattr(end, name) for name in names}))
+            connection.execute(insert(run_ends), {"run": run} | {name: getattr(end, name) for name in names})
             connection.execute(delete(open_runs).where(open_runs.c.run == run))
 
     def get(self, run: RunId) -> Run:

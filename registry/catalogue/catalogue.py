@@ -49,12 +49,12 @@ class Catalogue:
             key_row, version, parts = key_of(reference), *rows_of_version(manifest)
             sources = json.dumps(dict(provenance.sources))
             text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
-            connection.execute(insert(manifests).values(key_row | text))
+            connection.execute(insert(manifests), key_row | text)
             for table, rows in parts:
                 if rows:
                     connection.execute(insert(table), [key_row | row for row in rows])
             version |= {"digest": digest, "published_at": self._clock()}
-            connection.execute(insert(versions).values(key_row | version))
+            connection.execute(insert(versions), key_row | version)
         return Published(reference, digest, changed=True)
 
     def would_change(self, manifest: Manifest) -> Published:
@@ -141,7 +141,7 @@ class Catalogue:
             if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
                 return False
             connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
-            connection.execute(insert(locks).values(row | {"text": dump(lock), "created_at": self._clock()}))
+            connection.execute(insert(locks), row | {"text": dump(lock), "created_at": self._clock()})
         return True
 
     def get_lock(self, lock: Digest) -> str:
@@ -191,5 +191,5 @@ class Catalogue:
                 return False
             last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
             row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": self._clock()}
-            connection.execute(insert(yanks).values(key_of(reference) | row))
+            connection.execute(insert(yanks), key_of(reference) | row)
         return True

@@ -1,0 +1,247 @@
+"""The container engine, through its SDK: images by id, confined containers, and nothing left behind."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from artifacts.errors import UnavailableError
+
+LABEL = "benchlock.run"
+"""Names the run that a container belongs to."""
+
+_ANSWER_SECONDS = 10
+_WORK_SECONDS = 900
+_SINK_SECONDS = 10
+
+Sink = Callable[[bytes, bytes], None]
+"""Takes a piece of standard output and a piece of standard error, either of which may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """An image as the engine describes it: what it calls it, its layers' diff ids from the lowest, its run settings."""
+
+    id: str
+    layers: tuple[str, ...]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the host at an absolute path of the container."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """A container: what it runs, and all that it may have.
+
+    ``memory`` and ``scratch`` are in bytes; swap is no way around ``memory``. ``scratch`` is the size of the in-memory
+    file systems at ``/tmp``, which is its home too, and ``/dev/shm``; both count as memory.
+    """
+
+    run: str
+    image: str
+    command: tuple[str, ...]
+    mounts: tuple[Mount, ...]
+    environment: Mapping[str, str]
+    user: str
+    memory: int
+    scratch: int
+    processes: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a container ended. ``out_of_memory``: the kernel killed in it, and the engine saw it."""
+
+    code: int
+    out_of_memory: bool
+
+
+class Container:
+    """One started container. What it prints goes to the sink that it was started with, from a thread of its own."""
+
+    def __init__(self, container: Any, reader: threading.Thread) -> None:  # noqa: ANN401 - the SDK has no types
+        self._container = container
+        self._reader = reader
+
+    def wait(self, seconds: float) -> Exit | None:
+        """How it ended, or None where it runs still after ``seconds``. Waits in the kernel.
+
+        Raises:
+            UnavailableError: the engine went away.
+        """
+        ended = threading.Event()
+        answers: list[Exit | Exception] = []
+
+        def watch() -> None:
+            try:
+                answers.append(self._exit())
+            except Exception as error:  # noqa: BLE001 - raised below, in the thread that waits
+                answers.append(error)
+            ended.set()
+
+        threading.Thread(target=watch, daemon=True, name="container-wait").start()
+        if not ended.wait(seconds):
+            return None
+        self._reader.join(_SINK_SECONDS)
+        answer = answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kill(self) -> None:
+        """End it at once; no error where it has ended."""
+        with _translated("killing a container"):
+            self._container.reload()
+            if self._container.status == "running":
+                self._container.kill()
+        self._reader.join(_SINK_SECONDS)
+
+    def _exit(self) -> Exit:
+        with _translated("waiting for a container"):
+            code = int(self._container.wait(timeout=None)["StatusCode"])
+            self._container.reload()
+            return Exit(code, bool(self._container.attrs["State"]["OOMKilled"]))
+
+
+class Engine:
+    """An engine that answers."""
+
+    def __init__(self, client: Any, version: str) -> None:  # noqa: ANN401 - the SDK has no types
+        self._client = client
+        self.version = version
+
+    @classmethod
+    def connect(cls, url: str | None) -> Self | None:
+        """The engine at ``url`` (None: the system's own socket), or None where none answers."""
+        import docker  # noqa: PLC0415 - only what runs containers loads it
+        from docker.errors import DockerException  # noqa: PLC0415
+        from requests.exceptions import RequestException  # noqa: PLC0415
+
+        try:
+            client = docker.DockerClient(base_url=url, version="auto", timeout=_ANSWER_SECONDS)
+            found = client.version()
+        except (DockerException, RequestException, OSError):
+            return None
+        client.api.timeout = _WORK_SECONDS
+        name = (found.get("Components") or [{"Name": "Engine"}])[0]["Name"]
+        return cls(client, f"{name} {found['Version']}")
+
+    def image(self, image_id: str) -> LoadedImage | None:
+        """What the engine has under ``image_id``; None if nothing."""
+        from docker.errors import ImageNotFound  # noqa: PLC0415
+
+        with _translated("looking for an image"):
+            try:
+                return _loaded(self._client.images.get(image_id))
+            except ImageNotFound:
+                return None
+
+    def load(self, archive: Iterable[bytes]) -> LoadedImage:
+        """The one image of a docker-archive, loaded from its bytes as they come."""
+        with _translated("loading an image"):
+            images = self._client.images.load(archive)
+        if len(images) != 1:
+            raise UnavailableError(f"the engine loaded {len(images)} images of an archive that holds one")
+        return _loaded(images[0])
+
+    def start(self, confinement: Confinement, sink: Sink) -> Container:
+        """A running container; every byte that it prints goes to ``sink``. :meth:`remove` ends and forgets it."""
+        with _translated("starting a container"):
+            container = self._client.containers.create(**_options(confinement))
+            stream = container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True)
+            try:
+                container.start()
+            except BaseException:
+                _close(stream)
+                raise
+        reader = threading.Thread(target=_read, args=(stream, sink), daemon=True, name="container-output")
+        reader.start()
+        return Container(container, reader)
+
+    def remove(self, run: str) -> int:
+        """End and remove every container of a run; how many there were."""
+        with _translated("removing a container"):
+            found = self._client.containers.list(all=True, filters={"label": f"{LABEL}={run}"})
+            for container in found:
+                container.remove(force=True, v=True)
+        return len(found)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _options(confinement: Confinement) -> dict[str, Any]:
+    from docker.types import LogConfig, Ulimit  # noqa: PLC0415
+
+    scratch = f"rw,exec,nosuid,nodev,mode=1777,size={confinement.scratch}"
+    return {
+        "image": confinement.image,
+        "entrypoint": list(confinement.command[:1]),
+        "command": list(confinement.command[1:]),
+        "labels": {LABEL: confinement.run},
+        "environment": {**confinement.environment, "HOME": "/tmp", "TMPDIR": "/tmp"},  # noqa: S108 - its own tmpfs
+        "user": confinement.user,
+        "working_dir": "/",
+        "hostname": "benchlock",
+        "volumes": [f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in confinement.mounts],
+        "network_mode": "none",
+        "ipc_mode": "private",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "mem_limit": confinement.memory,
+        "memswap_limit": confinement.memory,
+        "shm_size": confinement.scratch,
+        "tmpfs": {"/tmp": scratch},  # noqa: S108 - its own tmpfs
+        "pids_limit": confinement.processes,
+        "cpuset_cpus": ",".join(map(str, confinement.cpus)),
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        # What it prints is read as it comes, and kept in bounds by the reader; the engine keeps no second copy.
+        "log_config": LogConfig(type="none"),
+    }
+
+
+def _loaded(image: Any) -> LoadedImage:  # noqa: ANN401 - the SDK has no types
+    return LoadedImage(
+        id=image.id, layers=tuple(image.attrs["RootFS"].get("Layers") or ()), config=image.attrs.get("Config") or {}
+    )
+
+
+def _read(stream: Any, sink: Sink) -> None:  # noqa: ANN401 - the SDK has no types
+    """Hand on what comes until the container has ended."""
+    try:
+        for output, error in stream:
+            sink(output or b"", error or b"")
+    finally:
+        _close(stream)
+
+
+def _close(stream: Any) -> None:  # noqa: ANN401 - the SDK has no types
+    with suppress(OSError):  # the engine may have closed its end
+        stream.close()
+    stream._response.close()  # noqa: SLF001 - the SDK closes the socket alone, and leaves the file that reads from it
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    """Turn what the SDK and the connection raise into one error that names what was being done."""
+    from docker.errors import DockerException  # noqa: PLC0415
+    from requests.exceptions import RequestException  # noqa: PLC0415
+
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        raise UnavailableError(
+            f"the container engine failed while {doing}: {error}",
+            next_step="see the engine's own log, or run as a process (--isolation process)",
+        ) from error

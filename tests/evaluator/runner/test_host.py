@@ -1,0 +1,57 @@
+"""The host's fingerprint, and which CPUs a run gets."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from artifacts.errors import UnavailableError
+from evaluator.records.runs import HOST_FACTS, MAY_BE_NONE
+from evaluator.runner.host import _cpuinfo, _governor, choose_cpus, this_host
+
+CPUINFO = """\
+processor	: 0
+model name	: Some CPU @ 2.00GHz
+flags		: sse2 avx2 fma
+
+processor	: 1
+model name	: Another CPU
+"""
+
+
+def test_the_fingerprint_has_every_fact_of_a_record() -> None:
+    facts = this_host().fingerprint("engine 1.2")
+    assert set(HOST_FACTS) <= set(facts)
+    assert all(facts[name] for name in HOST_FACTS if name not in MAY_BE_NONE)
+    assert facts["engine"] == "engine 1.2"
+
+
+def test_the_host_says_what_the_kernel_says() -> None:
+    host = this_host()
+    assert (host.os, host.kernel) == ("linux", f"Linux {os.uname().release}")
+    assert list(host.cpus) == sorted(os.sched_getaffinity(0))
+    assert list(host.cpu_flags) == sorted(host.cpu_flags)
+    assert "cpu" in host.devices
+
+
+def test_cpuinfo_is_that_of_the_first_processor() -> None:
+    found = _cpuinfo(CPUINFO)
+    assert (found["model name"], found["flags"]) == ("Some CPU @ 2.00GHz", "sse2 avx2 fma")
+
+
+def test_governors_are_named_once(tmp_path: Path) -> None:
+    assert _governor(tmp_path) is None
+    for number, governor in enumerate(["performance", "powersave", "performance"]):
+        folder = tmp_path / f"cpu{number}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(governor + "\n")
+    assert _governor(tmp_path) == "performance, powersave"
+
+
+def test_the_lowest_cpus_are_chosen() -> None:
+    assert choose_cpus((7, 3, 5), 2) == (3, 5)
+
+
+def test_too_few_cpus_are_said() -> None:
+    with pytest.raises(UnavailableError, match="asks for 3 CPUs, 2 may be used here"):
+        choose_cpus((0, 1), 3)

@@ -1,0 +1,175 @@
+"""resolve, lock, diff: from a question to a lockfile."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from api.cli import output
+from api.cli.artifacts_commands import read_text
+from api.cli.invocation import Invocation, of
+from api.cli.output import EXIT_REFUSED, say
+from artifacts.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from registry.candidates import Resolution
+    from registry.lockfile import Lock
+    from registry.requests import Request
+
+ID_PREFIX = "sha256:"
+RequestPath = Annotated[Path, typer.Argument(metavar="REQUEST", help="A request file.")]
+AsOf = Annotated[str, typer.Option(metavar="TIME", help="As the catalogue was then, such as 2026-11-20T12:00:00Z.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (resolve, lock, diff):
+        app.command()(command)
+
+
+def resolve(context: typer.Context, request: RequestPath, as_of: AsOf = "") -> None:
+    """Say which versions answer a request, or why none do; writes nothing."""
+    from registry.locks import resolve_request  # noqa: PLC0415
+
+    invocation = of(context)
+    resolution = resolve_request(read_request(request, as_of), invocation.opened.catalogue, {})
+    document = resolution_document(resolution)
+    if invocation.as_json:
+        output.print_json(document)
+    else:
+        platforms = ", ".join("/".join(offer[:3]) for offer in resolution.platforms)
+        output.print_fields({str(kind): f"{c.name} {c.version}" for kind, c in resolution.chosen().items()})
+        output.print_fields({"platforms": platforms})
+
+
+def resolution_document(resolution: "Resolution") -> dict[str, Any]:
+    """The chosen versions and platforms as JSON."""
+    chosen = {
+        str(kind): {"name": candidate.name, "version": str(candidate.version), "digest": candidate.digest}
+        for kind, candidate in resolution.chosen().items()
+    }
+    keys = ("os", "arch", "device", "python")
+    return chosen | {"platforms": [dict(zip(keys, offer[:4], strict=True)) for offer in resolution.platforms]}
+
+
+def read_request(path: Path, as_of: str) -> "Request":
+    """The request in a file, at a time if one is given."""
+    from registry.requests import parse_request  # noqa: PLC0415
+    from registry.requests import read_request as read  # noqa: PLC0415
+
+    request = read(read_text(path, next_step="name a request file"), str(path))
+    return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
+
+
+def lock(  # noqa: PLR0913 - the options of a command
+    context: typer.Context,
+    request: RequestPath,
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="LOCK", help="Default: NAME.lock beside it.")] = None,
+    upgrade: Annotated[list[str] | None, typer.Option(metavar="KIND/NAME", help="Move this one to its newest.")] = None,
+    as_of: AsOf = "",
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Say whether the lock answers its request; write nothing.")] = False,
+) -> None:
+    """Answer a request with exact versions and digests, written to a lockfile."""
+    from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
+    from registry.lockfile import dump  # noqa: PLC0415
+    from registry.locking import preferences_of  # noqa: PLC0415
+    from registry.locks import Harness, make_lock  # noqa: PLC0415
+    from registry.names import parse_target  # noqa: PLC0415
+
+    invocation = of(context)
+    registry = invocation.opened
+    asked = read_request(request, as_of)
+    path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
+    if check:
+        _check(invocation, asked, path)
+        return
+    moved = [parse_target(target)[:2] for target in upgrade or ()]
+    preferences = preferences_of(read_lock(invocation, str(path)), moved) if path.exists() else {}
+    made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
+    write_text(path, dump(made))
+    if invocation.as_json:
+        output.print_json(lock_document(made) | {"path": str(path)})
+    else:
+        typer.echo(f"{path}  {made.id}")
+        output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
+
+
+def lock_document(made: "Lock") -> dict[str, Any]:
+    """The id and the chosen versions of a lock as JSON."""
+    chosen = {str(kind): {"name": one.name, "version": one.version} for kind, one in made.artifacts().items()}
+    platforms = [{"os": one.os, "arch": one.arch, "device": one.device} for one in made.image.platforms]
+    return {"lock": made.id, **chosen, "platforms": platforms}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it appears whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UnavailableError(f"{path} cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def _check(invocation: Invocation, request: "Request", path: Path) -> None:
+    from registry.staleness import check_lock  # noqa: PLC0415
+
+    found = read_lock(invocation, str(path))
+    with invocation.opened.catalogue.snapshot(request.as_of) as snapshot:
+        freshness = check_lock(found, request, snapshot)
+    for warning in freshness.warnings:
+        say(f"warning: {warning}")
+    if invocation.as_json:
+        answer = {"fresh": not freshness.reasons, "reasons": list(freshness.reasons), "warnings": list(freshness.warnings)}
+        output.print_json(lock_document(found) | {"path": str(path)} | answer)
+    else:
+        for reason in freshness.reasons:
+            typer.echo(f"stale: {reason}")
+        if not freshness.reasons:
+            typer.echo(f"{path} answers its request")
+    if freshness.reasons:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def read_lock(invocation: Invocation, text: str) -> "Lock":
+    """The lock in the file ``text``, or in the registry under the id ``text``; its warnings are said."""
+    from artifacts.digest import parse_digest  # noqa: PLC0415
+    from registry.lockfile import load  # noqa: PLC0415
+
+    if text.startswith(ID_PREFIX):
+        found = load(invocation.opened.catalogue.get_lock(parse_digest(text)), text)
+    else:
+        found = load(read_text(Path(text), next_step="name a lockfile, or a lock's id"), text)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    return found
+
+
+def diff(
+    context: typer.Context,
+    before: Annotated[str, typer.Argument(metavar="LOCK")],
+    after: Annotated[str, typer.Argument(metavar="LOCK")],
+) -> None:
+    """Say what changed from one lock to another, by artifact."""
+    from registry.difference import diff as difference  # noqa: PLC0415
+    from registry.locks import known_manifests  # noqa: PLC0415
+
+    invocation = of(context)
+    locks = [read_lock(invocation, text) for text in (before, after)]
+    changes = difference(*locks, known_manifests(locks, invocation.opened.store))
+    if invocation.as_json:
+        output.print_json(
+            {
+                "changes": [
+                    {"subject": one.subject, "before": one.before, "after": one.after, "details": list(one.details)}
+                    for one in changes
+                ]
+            }
+        )
+    else:
+        for change in changes:
+            typer.echo(str(change))
+        if not changes:
+            typer.echo("the same lock")

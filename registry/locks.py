@@ -1,0 +1,93 @@
+"""Making a lock: resolve over the catalogue, read what the lock looks into, keep the result."""
+
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.errors import InvalidInputError
+from artifacts.store import BlobStore, read
+from artifacts.trees import read_tree
+from registry.answerable import Chosen
+from registry.candidates import Candidate, Resolution
+from registry.catalogue.catalogue import Catalogue
+from registry.lockfile import Lock, LockedHarness
+from registry.locking import build_lock, question_of, reads
+from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, files_of, parse_published
+from registry.names import Kind, Reference, parse_name
+from registry.requests import Request
+from registry.resolver import resolve
+from registry.search import Preferences
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """The zipapp that a lock made now names."""
+
+    version: str
+    content: bytes
+
+
+def resolve_request(request: Request, catalogue: Catalogue, preferences: Preferences) -> Resolution:
+    """The resolution of ``request``, as of its own time if it has one. Raises as ``registry.resolver.resolve``."""
+    with catalogue.snapshot(request.as_of) as snapshot:
+        return resolve(question_of(request), snapshot, preferences)
+
+
+def make_lock(
+    request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: Catalogue
+) -> Lock:
+    """The lock that answers ``request``, kept with the harness that it names. The same lock again changes nothing.
+
+    Raises:
+        UnknownNameError, ConflictError: as the resolver.
+        InvalidInputError: something is asked that cannot be given.
+        IntegrityError: a file that the lock looks into is damaged.
+    """
+    resolution = resolve_request(request, catalogue, preferences)
+    chosen = _chosen(resolution, catalogue)
+    manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
+    contents = {(kind, path): _content(manifests[kind], path, store) for kind, path in reads(request, chosen)}
+    with store.writing():
+        kept = store.put(io.BytesIO(harness.content))
+        locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
+        lock = build_lock(request, resolution, chosen, contents, locked)
+        catalogue.put_lock(lock)
+    return lock
+
+
+def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:
+    """The manifests of the locks' artifacts, as far as the store has them, by digest."""
+    digests = {one.digest for lock in locks for one in lock.artifacts().values()}
+    return {digest: parse_published(read(store, digest, name=digest)) for digest in digests if store.exists(digest)}
+
+
+def _chosen(resolution: Resolution, catalogue: Catalogue) -> Chosen:
+    def manifest(candidate: Candidate) -> Manifest:
+        return catalogue.manifest(Reference(candidate.kind, parse_name(candidate.name), candidate.version))
+
+    return Chosen(
+        cast("Model", manifest(resolution.model)),
+        cast("Dataset", manifest(resolution.dataset)),
+        cast("Framework", manifest(resolution.framework)),
+        cast("Image", manifest(resolution.image)),
+    )
+
+
+def _content(manifest: Manifest, path: str, store: BlobStore) -> bytes:
+    """The verified bytes of a file of the manifest, which may lie inside a tree."""
+    for file in files_of(manifest):
+        if file.path == path:
+            return read(store, _descriptor(file).digest, name=path)
+        if file.path.endswith("/") and path.startswith(file.path):
+            for entry in read_tree(store, _descriptor(file), name=file.path):
+                if file.path + entry.path == path:
+                    return read(store, entry.digest, name=path)
+    raise InvalidInputError(f"{manifest.kind}/{manifest.name} has no file {path}", where=path)
+
+
+def _descriptor(file: File) -> Descriptor:
+    assert isinstance(file.sha256, str)
+    assert isinstance(file.size, int)
+    return Descriptor(from_hex(file.sha256), file.size)

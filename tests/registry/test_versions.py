@@ -28,7 +28,8 @@ def test_the_key_orders_the_example_of_the_specification() -> None:
     """SemVer 2.0.0, item 11.4.4."""
     texts = ["alpha", "alpha.1", "alpha.beta", "beta", "beta.2", "beta.11", "rc.1"]
     versions = [*(f"1.0.0-{text}" for text in texts), "1.0.0", "1.0.1", "1.10.0", "2.0.0"]
-    assert sorted(versions[::-1], key=lambda text: key(parse_version(text))) == versions
+    shuffled = versions[1::2] + versions[::2]
+    assert sorted(shuffled, key=lambda text: key(parse_version(text))) == versions
 
 
 @given(VERSIONS, VERSIONS)

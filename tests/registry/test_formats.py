@@ -1,0 +1,30 @@
+"""The examples of the documentation are what they say they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from registry.manifests import read_authored
+from registry.metrics import GROUPS
+from registry.requests import read_request
+from registry.support import STEPS, unsupported
+
+TEXT = (Path(__file__).resolve().parent.parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.findall(r"kind: (\w+)", example)[0])
+def test_an_example_is_read_and_can_be_locked(example: str) -> None:
+    read = read_request if "kind: evaluation" in example else read_authored
+    assert unsupported(read(example, "formats.md")) == ()
+
+
+def test_there_is_an_example_of_each() -> None:
+    kinds = [re.findall(r"^kind: (\w+)", example, re.MULTILINE)[0] for example in EXAMPLES]
+    assert sorted(kinds) == ["dataset", "evaluation", "framework", "image", "model"]
+
+
+def test_every_step_that_is_built_is_documented() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)) >= STEPS
+    assert all(f"`{group}` stands for" in TEXT for group in GROUPS)

@@ -70,13 +70,7 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
         Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the queries are too many.
         BaseException: what ``issue`` or ``load`` raised first.
     """
-    generated = max(settings.min_queries, _GENERATED * settings.min_duration * 1e9 / settings.expected_latency_ns)
-    if generated > _MOST_GENERATED:
-        raise Failure(
-            "loadgen-invalid",
-            f"LoadGen would keep {generated / 1e6:.0f} million queries in memory, {_MOST_GENERATED / 1e6:.0f} million "
-            f"are the most: lower min_duration ({settings.min_duration:g} s) or min_queries ({settings.min_queries})",
-        )
+    _check_size(settings)
     folder.mkdir(exist_ok=True)
     errors: list[BaseException] = []
 
@@ -108,6 +102,16 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
     if log.errors:
         raise Failure("loadgen-invalid", f"LoadGen logged {len(log.errors)} errors: {log.errors[0]}")
     return log
+
+
+def _check_size(settings: Settings) -> None:
+    generated = max(settings.min_queries, _GENERATED * settings.min_duration * 1e9 / settings.expected_latency_ns)
+    if generated > _MOST_GENERATED:
+        raise Failure(
+            "loadgen-invalid",
+            f"LoadGen would keep {generated / 1e6:.0f} million queries in memory, {_MOST_GENERATED / 1e6:.0f} million "
+            f"are the most: lower min_duration ({settings.min_duration:g} s) or min_queries ({settings.min_queries})",
+        )
 
 
 def read_log(path: Path) -> Log:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+_LONG = 8
+
 
 class StepError(ValueError):
     """A step cannot be done on this tensor."""
@@ -41,7 +43,9 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return values.astype(dtype)
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":
-        whole: NDArray[Any] = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
+        # The greatest 64-bit integers are no float64: the next one below is.
+        greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
+        whole: NDArray[Any] = np.clip(np.rint(values.astype(np.float64)), limits.min, greatest)
     else:
         own = np.iinfo(values.dtype)
         whole = np.clip(values, max(limits.min, own.min), min(limits.max, own.max))

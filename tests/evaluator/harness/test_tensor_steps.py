@@ -14,6 +14,7 @@ def test_cast_to_an_integer_rounds_half_to_even_and_clips() -> None:
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 254.5, 255.5, 1e9, -1e9], np.float32)
     assert cast(Tensor(values), dtype="uint8").values.tolist() == [0, 2, 2, 0, 0, 254, 255, 255, 0]
     assert cast(Tensor(values), dtype="int32").values.tolist()[-2:] == [1000000000, -1000000000]
+    assert cast(Tensor(np.array([1e30, -1e30])), dtype="int64").values.tolist() == [2**63 - 1024, -(2**63)]
     assert cast(Tensor(np.array([0, 127, 128, 255], np.uint8)), dtype="int8").values.tolist() == [0, 127, 127, 127]
     assert cast(Tensor(np.array([-5, 300], np.int64)), dtype="uint8").values.tolist() == [0, 255]
 

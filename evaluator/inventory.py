@@ -1,0 +1,68 @@
+"""Every byte that a version, a lock or a run names, by digest and with the name that messages use."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.progress import Progress
+from artifacts.store import BlobStore, verify
+from artifacts.trees import read_tree
+from evaluator.records.records import Records
+from evaluator.records.runs import Run
+from evaluator.runner.verification import locked_files
+from registry.catalogue.catalogue import Catalogue
+from registry.lockfile import Lock
+from registry.manifests import files_of
+from registry.names import Reference
+
+Names = dict[Digest, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a registry's rows say that its store must hold."""
+
+    store: BlobStore
+    catalogue: Catalogue
+    records: Records
+
+    def of_version(self, reference: Reference) -> Names:
+        """The manifest, its files, and the files of its trees; a tree that cannot be read counts as one blob."""
+        names: Names = {self.catalogue.get(reference).digest: f"{reference} manifest"}
+        for file in files_of(self.catalogue.manifest(reference)):
+            blob = Descriptor(Digest(f"sha256:{file.sha256}"), int(file.size or 0))
+            names |= self._expanded(f"{reference} {file.path}", file.path, blob)
+        return names
+
+    def of_run(self, run: Run) -> Names:
+        blobs = {} if run.end is None else run.end.blobs
+        return {blob.digest: f"{run.id} {role}" for role, blob in blobs.items()}
+
+    def everything(self) -> Names:
+        """All of it, and every other blob of the store besides."""
+        names: Names = {digest: f"blob {digest}" for digest in self.store.list()}
+        names |= {digest: f"blob {digest}" for digest in (*self.catalogue.live_digests(), *self.records.live_digests())}
+        for entry in self.catalogue.list():
+            names |= self.of_version(entry.reference)
+        return names
+
+    def _expanded(self, name: str, path: str, blob: Descriptor) -> Names:
+        if not path.endswith("/"):
+            return {blob.digest: name}
+        try:
+            entries = read_tree(self.store, blob, name=name)
+        except (IntegrityError, InvalidInputError):
+            return {blob.digest: name}
+        return {blob.digest: name} | {entry.digest: f"{name}{entry.path}" for entry in entries}
+
+
+def damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[IntegrityError]:
+    """What is wrong with ``blobs``, one error each; all are read whole."""
+    sizes = [store.stat(digest).size for digest in blobs if store.exists(digest)]
+    with progress.task("verifying", sum(sizes)) as advance:
+        for digest, name in blobs.items():
+            try:
+                verify(store, digest, name=name, advance=advance)
+            except IntegrityError as error:
+                yield error

@@ -1,0 +1,67 @@
+"""Running a lock again: which run it is held against, and what the comparison comes to."""
+
+from msgspec import UNSET
+
+from artifacts.errors import InvalidInputError
+from artifacts.local import LocalStore
+from artifacts.store import verify
+from evaluator.records.predictions import Agreed, Terms, compare_predictions
+from evaluator.records.records import Records
+from evaluator.records.runs import Run
+from evaluator.records.verdicts import Verdict, differing_processors, judge
+from evaluator.runner.verification import read_manifests
+from registry.lockfile import Lock
+from registry.manifests import Model
+
+PREDICTIONS = "predictions.safetensors"
+
+
+def latest_done(records: Records, lock: Lock) -> Run:
+    """The latest run of ``lock`` that is done.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    found = records.list(lock=lock.id, outcome="done", limit=1)
+    if not found:
+        raise InvalidInputError(
+            f"no run of {lock.id} is done, so there is nothing to compare with",
+            next_step="run it first (`benchlock run`), or name a run with --against",
+        )
+    return found[0]
+
+
+def judge_rerun(lock: Lock, original: Run, again: Run, store: LocalStore) -> Verdict:
+    """The verdict on ``again``, which must have ended as ``original`` has.
+
+    Raises:
+        IntegrityError: the predictions of one are not what their digest says.
+    """
+    equivalence = {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
+    return judge(original, again, _agreed(lock, original, again, store), equivalence)
+
+
+def _agreed(lock: Lock, original: Run, again: Run, store: LocalStore) -> Agreed | None:
+    blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
+    if None in blobs:
+        return None
+    paths = []
+    for run, blob in zip((original, again), blobs, strict=True):
+        assert blob is not None
+        verify(store, blob.digest, name=f"{run.id} {PREDICTIONS}", size=blob.size)
+        paths.append(store.path(blob.digest))
+    other = differing_processors(original, again)
+    return compare_predictions(paths[0], paths[1], _terms(lock, store), other_processor=other)
+
+
+def _terms(lock: Lock, store: LocalStore) -> dict[str, Terms]:
+    model = read_manifests(lock, store)["model"]
+    assert isinstance(model, Model)
+    return {
+        output.name: Terms(
+            output.type,
+            None if output.tolerance is UNSET else (output.tolerance.absolute, output.tolerance.relative),
+            None if output.threshold is UNSET else output.threshold,
+        )
+        for output in model.outputs
+    }

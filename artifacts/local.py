@@ -27,6 +27,7 @@ from artifacts.store import BlobNotFoundError, refuse_other
 
 _BLOB_MODE = 0o444
 _FOLDER_MODE = 0o755
+_LOCK_MODE = 0o644
 _NEXT_STEPS = {
     errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
     errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
@@ -204,9 +205,11 @@ class LocalStore:
     @contextmanager
     def _locked(self, operation: int) -> Iterator[None]:
         with self._disk("be locked"):
-            descriptor = os.open(self._folder() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._folder() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
         try:
             with self._disk("be locked"):
+                if stat.S_IMODE(os.fstat(descriptor).st_mode) != _LOCK_MODE:  # new, under a narrow umask
+                    os.fchmod(descriptor, _LOCK_MODE)
                 fcntl.flock(descriptor, operation)
             yield
         finally:

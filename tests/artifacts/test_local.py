@@ -67,13 +67,14 @@ def umask(mask: int) -> Iterator[None]:
 @contextmanager
 def unprivileged() -> Iterator[None]:
     """Without root's right to write anywhere."""
-    before = os.geteuid()
-    if before == 0:
+    root = os.geteuid() == 0
+    if root:
         os.seteuid(NOBODY)
     try:
         yield
     finally:
-        os.seteuid(before)
+        if root:
+            os.seteuid(0)
 
 
 @contextmanager
@@ -116,6 +117,7 @@ def test_layout_and_modes_whatever_the_umask(root: Path, mask: int) -> None:
     place = root / "sha256" / to_hex(DIGEST)[:2] / to_hex(DIGEST)
     assert place.read_bytes() == CONTENT
     assert mode(place) == 0o444
+    assert mode(root / "lock") == 0o644
     assert {mode(folder) for folder in (root, root / "incoming", root / "sha256", place.parent)} == {0o755}
     other = to_hex(digest_bytes(b"another"))
     assert files(root) == {"lock", f"sha256/{place.parent.name}/{place.name}", f"sha256/{other[:2]}/{other}"}

@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from contextlib import ExitStack
+from threading import Lock
 from typing import Any
 
 from artifacts.progress import Advance, Progress
@@ -20,6 +21,7 @@ class Output:
     """
 
     def __init__(self, progress: Progress) -> None:
+        self._mutex = Lock()
         self._progress = progress
         self._tasks = ExitStack()
         self._phase: str | None = None
@@ -32,20 +34,23 @@ class Output:
         self._dropped = 0
 
     def feed(self, output: bytes, error: bytes) -> None:
-        self._keep(error)
-        *lines, self._line = (self._line + output).split(b"\n")
-        for line in lines:
-            if not self._is_progress(line):
-                self._keep(line + b"\n")
-        if len(self._line) > _LONGEST_LINE:
-            self._keep(self._line)
-            self._line = b""
+        """Take a piece of either; several threads may."""
+        with self._mutex:
+            self._keep(error)
+            *lines, self._line = (self._line + output).split(b"\n")
+            for line in lines:
+                if not self._is_progress(line):
+                    self._keep(line + b"\n")
+            if len(self._line) > _LONGEST_LINE:
+                self._keep(self._line)
+                self._line = b""
 
     def close(self) -> None:
         """End the task that is shown; keep a last line without its end."""
-        self._keep(self._line)
-        self._line = b""
-        self._tasks.close()
+        with self._mutex:
+            self._keep(self._line)
+            self._line = b""
+            self._tasks.close()
 
     @property
     def log(self) -> bytes:

@@ -1,0 +1,135 @@
+"""A run in a container: its image loaded and compared with the lock, its confinement, its end."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import IntegrityError
+from artifacts.progress import Progress
+from artifacts.store import BlobStore, read
+from evaluator.images.archive import docker_archive
+from evaluator.runner.ending import Ending
+from evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
+from evaluator.runner.jobs import HARNESS, Place
+from evaluator.runner.output import Output
+from registry.lockfile import LockedLimits, LockedPlatform
+
+MARK = "container"
+"""The file in a run's folder that is there as long as the run may have a container."""
+
+_NOBODY = 65534
+_JOB = "/job"
+_OUTPUT = "/out"
+_SETTINGS = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRun:
+    """What a container is made of; ``image`` is what the engine calls it."""
+
+    run: str
+    image: str
+    python: str
+    limits: LockedLimits
+    cpus: tuple[int, ...]
+
+
+def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
+    """The platform's image in the engine, loaded from the store if it is not there, and compared with the lock.
+
+    Raises:
+        IntegrityError: what the engine has is not what the lock names.
+        UnavailableError: the engine failed.
+    """
+    assert platform.image_id is not UNSET
+    assert platform.layers is not UNSET
+    config = read(store, platform.image_id, name="the image's configuration")
+    found = engine.image(platform.image_id)
+    if found is None:
+        layers = [Descriptor(layer.digest, layer.size) for layer in platform.layers]
+        size = sum(layer.size for layer in layers)
+        with progress.task("loading the image into the engine", size) as advance:
+
+            def told() -> Any:  # noqa: ANN401 - an iterator of bytes that reports
+                for piece in docker_archive(config, layers, store):
+                    yield piece
+                    advance(len(piece))
+
+            found = engine.load(told())
+    check_image(found, platform.image_id, config, [layer.digest for layer in platform.layers])
+    return found
+
+
+def check_image(found: LoadedImage, image_id: Digest, config: bytes, layers: list[Digest]) -> None:
+    """The engine's image is the one that ``config`` describes.
+
+    Its layers are compared always. Engines differ in what they call an id: where it is not the digest of the
+    configuration, the settings that a run depends on are compared with it.
+
+    Raises:
+        IntegrityError: names what differs.
+    """
+    if found.layers != tuple(layers):
+        raise _other(image_id, "layers", list(layers), list(found.layers))
+    if found.id != image_id:
+        wanted: Mapping[str, Any] = json.loads(config).get("config") or {}
+        for name in _SETTINGS:
+            if (wanted.get(name) or None) != (found.config.get(name) or None):
+                raise _other(image_id, name, wanted.get(name), found.config.get(name))
+
+
+def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Progress) -> Ending:
+    """Run the harness to its end, or to the end of its time. The container is gone afterwards, whatever happened.
+
+    Raises:
+        UnavailableError: the engine failed.
+    """
+    output = Output(progress)
+    mark = place.root / MARK
+    mark.touch()
+    start = time.perf_counter()
+    try:
+        container = engine.start(confinement(what, place), output.feed)
+        started = time.perf_counter()
+        found = container.wait(what.limits.seconds)
+        ran = time.perf_counter() - started
+        if found is None:
+            container.kill()
+    finally:
+        output.close()
+        engine.remove(what.run)
+        mark.unlink()
+    code, out_of_memory = (None, False) if found is None else (found.code, found.out_of_memory)
+    return Ending(code, out_of_memory, output.log, started - start, ran)
+
+
+def confinement(what: ContainerRun, place: Place) -> Confinement:
+    """Exactly what the lock allows, as a user without rights on the host: the caller, or nobody where that is root."""
+    user = os.getuid() or _NOBODY
+    group = os.getgid() if os.getuid() else _NOBODY
+    return Confinement(
+        run=what.run,
+        image=what.image,
+        command=(f"python{what.python}", "-B", f"{_JOB}/{HARNESS}", _JOB, _OUTPUT),
+        mounts=(Mount(place.job, _JOB), Mount(place.output, _OUTPUT, writable=True)),
+        environment={"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
+        user=f"{user}:{group}",
+        memory=what.limits.bytes,
+        scratch=what.limits.bytes // 2,
+        processes=what.limits.processes,
+        cpus=what.cpus,
+    )
+
+
+def _other(image_id: Digest, what: str, wanted: object, found: object) -> IntegrityError:
+    return IntegrityError(
+        f"the engine's image {image_id} is not the locked one: its {what} are {found}, and {wanted} are locked",
+        where="image",
+        next_step="remove that image from the engine; the next run loads it again",
+    )

@@ -1,0 +1,137 @@
+"""One run of a lock on this host: choose, verify, start, record. It never resolves, and needs no catalogue."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import UNSET
+
+from artifacts.digest import from_hex
+from artifacts.errors import BenchlockError
+from artifacts.local import LocalStore
+from artifacts.progress import Progress
+from evaluator.images.environment import Environments
+from evaluator.records.records import Records, RunEndedError
+from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
+from evaluator.runner.choice import check_code, choose_isolation, choose_platform
+from evaluator.runner.container import ContainerRun, provide_image, run_container
+from evaluator.runner.ending import Ending, Failure
+from evaluator.runner.engine import Engine
+from evaluator.runner.host import Host, choose_cpus, this_host
+from evaluator.runner.jobs import Place, write_job
+from evaluator.runner.process import ProcessRun, birth, run_process
+from evaluator.runner.reaping import claimed
+from evaluator.runner.recording import Attempt, cut_short, definitions_of, ended
+from evaluator.runner.verification import read_manifests, verify_lock
+from registry.lockfile import Lock
+from registry.manifests import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs locks. ``home`` is the registry's folder, below which job folders and environments lie.
+
+    ``say`` is told what a person should know, such as an isolation that was not asked for.
+    """
+
+    home: Path
+    store: LocalStore
+    records: Records
+    engine: Engine | None
+    now: Callable[[], datetime]
+    progress: Progress
+    say: Callable[[str], None]
+
+    def run(self, lock: Lock, *, isolation: Isolation | None = None, allow_code: bool = False) -> Run:
+        """Run ``lock``, which the registry has stored, and return the record: of a failure too.
+
+        Raises:
+            IntegrityError: bytes are not what the lock says; nothing was started.
+            UnavailableError: this host cannot run it; or the engine failed, and the failed run is recorded.
+            InvalidInputError: the lock needs another version of benchlock.
+            KeyboardInterrupt: it was interrupted; the cancelled run is recorded.
+        """
+        host = this_host()
+        attempt = self._decide(lock, host, isolation, allow_code=allow_code)
+        with claimed(self.home, attempt.id) as place:
+            self.records.start(self._start(attempt, host))
+            self._conduct(attempt, place)
+        return self.records.get(attempt.id)
+
+    def _decide(self, lock: Lock, host: Host, asked: Isolation | None, *, allow_code: bool) -> Attempt:
+        """Everything that can be refused, is refused here."""
+        definitions_of(lock)
+        platform = choose_platform(lock, host)
+        isolation, word = choose_isolation(asked, platform, self.engine)
+        model = read_manifests(lock, self.store)["model"]
+        assert isinstance(model, Model)
+        check_code(model, isolation, allow_code=allow_code)
+        cpus = choose_cpus(host.cpus, lock.limits.cpus)
+        if word is not None:
+            self.say(word)
+        verified = verify_lock(lock, platform, self.store, self.progress)
+        return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified)
+
+    def _start(self, attempt: Attempt, host: Host) -> RunStart:
+        platform = attempt.platform
+        earlier = self.records.list(lock=attempt.lock.id, limit=1)
+        container = attempt.isolation == "container"
+        return RunStart(
+            id=attempt.id,
+            lock=attempt.lock.id,
+            attempt=earlier[0].start.attempt + 1 if earlier else 1,
+            isolation=attempt.isolation,
+            platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
+            host=host.fingerprint(self.engine.version if self.engine and container else None),
+            process={"pid": os.getpid(), "born": birth(os.getpid())},
+            started_at=self.now(),
+            image_id=platform.image_id if container and platform.image_id is not UNSET else None,
+        )
+
+    def _conduct(self, attempt: Attempt, place: Place) -> None:
+        """Run, and record how it ended, whatever happens."""
+        timings = {"verification": attempt.verified.seconds}
+        try:
+            with _timed(timings, "job"):
+                write_job(place, attempt.lock, attempt.verified, self.store, self.say)
+            ending = self._execute(attempt, place, timings)
+            timings |= {"start": ending.started_in, "run": ending.ran}
+            with self.store.writing():
+                self._finish(attempt, ended(attempt, place.output, ending, timings, self.store, self.now()))
+        except KeyboardInterrupt:
+            self._finish(attempt, cut_short(attempt, None, timings, self.now()))
+            raise
+        except BenchlockError as error:
+            self._finish(attempt, cut_short(attempt, Failure("engine", error.what), timings, self.now()))
+            raise
+
+    def _finish(self, attempt: Attempt, end: RunEnd) -> None:
+        with suppress(RunEndedError):  # it was interrupted after its end was recorded
+            self.records.finish(attempt.id, end)
+
+    def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Ending:
+        limits, platform = attempt.lock.limits, attempt.platform
+        if attempt.isolation == "process":
+            environments = Environments(self.home / "environments", self.store, self.progress)
+            with _timed(timings, "environment"):
+                wheels = [(wheel.path, from_hex(wheel.sha256)) for wheel in platform.wheels]
+                python = environments.materialise(wheels, platform.python)
+            return run_process(ProcessRun(python, limits, attempt.cpus), place, self.progress)
+        assert self.engine is not None
+        with _timed(timings, "image"):
+            image = provide_image(platform, self.engine, self.store, self.progress)
+        what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus)
+        return run_container(self.engine, what, place, self.progress)
+
+
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[name] = time.perf_counter() - start

@@ -1,0 +1,167 @@
+"""The job folder: what the harness is told, and the verified files, linked from the store, not copied in silence."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from artifacts.digest import Digest, from_hex
+from artifacts.errors import UnavailableError
+from artifacts.local import LocalStore
+from evaluator.runner.verification import Verified
+from registry.lockfile import Lock, LockedFile
+from registry.manifests import Dataset, Framework, Model, plain
+
+SCHEMA = 1
+"""The major version of ``job.json`` and ``result.json``, which the harness checks too."""
+HARNESS = "harness.pyz"
+
+_FOLDER_MODE = 0o755
+_FILE_MODE = 0o444
+_PRIVATE_MODE = 0o700
+_ANYBODY_MODE = 0o777
+# Where a link cannot be had: another file system, too many links to one file, a store of another owner.
+_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folders of one run, below a root that is its owner's alone.
+
+    ``job`` is read by the harness, ``output`` written, ``scratch`` the home of a process. Whoever runs in a container
+    may write to ``output``, and nobody else reaches it.
+    """
+
+    root: Path
+
+    @property
+    def job(self) -> Path:
+        return self.root / "job"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "out"
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+
+def write_job(place: Place, lock: Lock, verified: Verified, store: LocalStore, say: Callable[[str], None]) -> None:
+    """Make the folders of a run: ``job.json``, the harness, ``model/`` and ``dataset/`` with trees laid out.
+
+    Files are hard links to blobs. Where the store is on another file system they are copies, and ``say`` is told.
+
+    Raises:
+        UnavailableError: the disk is full or cannot be written.
+    """
+    try:
+        place.root.chmod(_PRIVATE_MODE)
+        for folder, mode in (
+            (place.job, _FOLDER_MODE),
+            (place.output, _ANYBODY_MODE),
+            (place.scratch, _PRIVATE_MODE),
+        ):
+            folder.mkdir()
+            folder.chmod(mode)
+        links = _Links(store, place.job, say)
+        for path, digest in _files(lock, verified):
+            links.lay(path, digest)
+        written = place.job / "job.json"
+        written.write_text(json.dumps(job_document(lock, verified), indent=1, sort_keys=True), encoding="utf-8")
+        written.chmod(_FILE_MODE)
+    except OSError as error:
+        raise UnavailableError(
+            f"the job folder cannot be written: {error.strerror or error}",
+            where=str(place.root),
+            next_step="look at the disk that holds the registry",
+        ) from error
+
+
+def job_document(lock: Lock, verified: Verified) -> dict[str, Any]:
+    """The content of ``job.json``; the harness documents what each key means."""
+    model, dataset, framework = (verified.manifests[kind] for kind in ("model", "dataset", "framework"))
+    assert isinstance(model, Model)
+    assert isinstance(dataset, Dataset)
+    assert isinstance(framework, Framework)
+    told: dict[str, Any] = {
+        "format": model.format,
+        "predictor": framework.predictor,
+        "inputs": plain(model.inputs),
+        "outputs": plain(model.outputs),
+        "files": [{"path": file.path, "role": file.role} for file in model.files],
+    }
+    if model.signature is not UNSET:
+        told["signature"] = model.signature
+    data: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}
+    if dataset.labels is not UNSET:
+        data["labels"] = dataset.labels
+    scenario = {name: value for name, value in lock.scenario.items() if name != "seeds"}
+    return {
+        "schema": SCHEMA,
+        "task": model.task,
+        "model": told,
+        "dataset": data,
+        "scenario": scenario,
+        "metrics": list(lock.metrics),
+        "threads": lock.limits.cpus,
+        "seeds": lock.scenario["seeds"],
+        "trace": lock.request.get("trace", "none"),
+    }
+
+
+def _files(lock: Lock, verified: Verified) -> Iterator[tuple[str, Digest]]:
+    """Path below the job folder, and digest, of every file in it."""
+    yield HARNESS, lock.harness.digest
+    for folder, files in (("model", lock.model.files), ("dataset", lock.dataset.files)):
+        for file in files:
+            yield from _laid_out(folder, file, verified)
+
+
+def _laid_out(folder: str, file: LockedFile, verified: Verified) -> Iterator[tuple[str, Digest]]:
+    digest = from_hex(file.sha256)
+    if not file.path.endswith("/"):
+        yield f"{folder}/{file.path}", digest
+        return
+    for entry in verified.trees[digest]:
+        yield f"{folder}/{file.path}{entry.path}", entry.digest
+
+
+class _Links:
+    def __init__(self, store: LocalStore, root: Path, say: Callable[[str], None]) -> None:
+        self._store = store
+        self._root = root
+        self._say = say
+        self._made = {root}
+        self._said = False
+
+    def lay(self, path: str, digest: Digest) -> None:
+        target = self._root / path
+        self._folder(target.parent)
+        blob = self._store.path(digest)
+        try:
+            os.link(blob, target)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            self._say_once(error)
+            shutil.copyfile(blob, target)
+            target.chmod(_FILE_MODE)
+
+    def _folder(self, folder: Path) -> None:
+        if folder not in self._made:
+            self._folder(folder.parent)
+            folder.mkdir()
+            folder.chmod(_FOLDER_MODE)
+            self._made.add(folder)
+
+    def _say_once(self, error: OSError) -> None:
+        if not self._said:
+            self._say(f"files are copied into the job folder, since they cannot be linked there ({error.strerror})")
+            self._said = True

@@ -1,0 +1,148 @@
+"""A run as a process: the same harness, wheels, threads and time limit; no limit of memory, processes and network."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from artifacts.errors import UnavailableError
+from artifacts.progress import Progress
+from evaluator.runner.ending import Ending
+from evaluator.runner.jobs import HARNESS, Place
+from evaluator.runner.output import Output
+from registry.lockfile import LockedLimits
+
+NOT_ENFORCED = ("memory", "processes", "network")
+"""Limits that a container has and a process has not."""
+
+MARK = "process"
+"""The file in a run's folder that names its process, so that an abandoned one can be ended."""
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_PIECE = 1 << 16
+_GRACE_SECONDS = 10
+_START_TIME = 19  # of the fields of /proc/PID/stat after the command's name
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """``python`` is the interpreter of the environment of the locked wheels."""
+
+    python: Path
+    limits: LockedLimits
+    cpus: tuple[int, ...]
+
+
+def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
+    """Run the harness to its end, or to the end of its time. All its processes are gone afterwards.
+
+    Raises:
+        UnavailableError: the interpreter cannot be started.
+    """
+    output = Output(progress)
+    start = time.perf_counter()
+    process = _start(what, place)
+    started = time.perf_counter()
+    assert process.stdout is not None
+    assert process.stderr is not None
+    readers = [_reading(process.stdout, output, error=False), _reading(process.stderr, output, error=True)]
+    try:
+        ended = _wait(process, what.limits.seconds)
+        ran = time.perf_counter() - started
+    finally:
+        end_group(process.pid)
+        process.wait()
+        for reader in readers:
+            reader.join(_GRACE_SECONDS)
+        output.close()
+    return Ending(
+        process.returncode if ended else None, out_of_memory=False, log=output.log, started_in=started - start, ran=ran
+    )
+
+
+def environment(scratch: Path) -> Mapping[str, str]:
+    """All that the process inherits: nothing of the caller's."""
+    return {
+        "PATH": _PATH,
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def end_group(leader: int) -> None:
+    """Kill every process of the group; no error if none is left."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def end_abandoned(mark: Path) -> None:
+    """Kill the processes of the run whose folder has ``mark``, unless its process id is another's by now."""
+    try:
+        pid, born = mark.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return
+    if birth(int(pid)) == born:
+        end_group(int(pid))
+
+
+def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
+    # -I: neither variables nor the user's packages nor the working folder reach the interpreter.
+    command = [str(what.python), "-I", "-B", str(place.job / HARNESS), str(place.job), str(place.output)]
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=place.scratch,
+            env=environment(place.scratch),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UnavailableError(
+            f"the interpreter cannot be started: {error.strerror or error}", where=str(what.python)
+        ) from error
+    (place.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
+    # Whatever it starts from here on inherits the CPUs; so early, that is all of its work.
+    with suppress(ProcessLookupError):
+        os.sched_setaffinity(process.pid, what.cpus)
+    return process
+
+
+def birth(pid: int) -> str | None:
+    """When the process started, in the kernel's own count: with the id, its identity."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return status.rpartition(")")[2].split()[_START_TIME]
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ended within ``seconds``. A thread waits in the kernel: ``Popen.wait`` with a timeout would poll."""
+    waiter = threading.Thread(target=process.wait, daemon=True, name="process-wait")
+    waiter.start()
+    waiter.join(seconds)
+    return not waiter.is_alive()
+
+
+def _reading(pipe: IO[bytes], output: Output, *, error: bool) -> threading.Thread:
+    def read() -> None:
+        with pipe:
+            while piece := os.read(pipe.fileno(), _PIECE):
+                output.feed(b"" if error else piece, piece if error else b"")
+
+    thread = threading.Thread(target=read, daemon=True, name="process-output")
+    thread.start()
+    return thread

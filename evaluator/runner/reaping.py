@@ -1,0 +1,114 @@
+"""Runs that nobody runs any more: told from living ones by a lock that dies with its process, ended and recorded."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from artifacts.errors import UnavailableError
+from evaluator.records.records import Records, RunEndedError
+from evaluator.records.runs import RunEnd, RunId
+from evaluator.runner import container, process
+from evaluator.runner.engine import Engine
+from evaluator.runner.jobs import Place
+
+_RUNS = "runs"
+_ALIVE = "alive"
+_PREFIX = "run/"
+
+
+@contextmanager
+def claimed(home: Path, run: RunId) -> Iterator[Place]:
+    """The folder of a living run, empty at first, removed at the end.
+
+    As long as the context is held the run counts as alive; the kernel lets go of it when the process dies. A folder
+    whose container could not be removed stays for the next sweep.
+    """
+    root = _root(home, run)
+    descriptor = _claim(root)
+    try:
+        yield Place(root)
+    finally:
+        if not (root / container.MARK).exists():
+            shutil.rmtree(root, ignore_errors=True)
+        os.close(descriptor)
+
+
+def sweep(records: Records, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
+    """The runs that were found abandoned: their containers and processes ended, their folders gone, each recorded.
+
+    Without an engine the folder of a run that may have a container stays, and the container is removed by a later
+    sweep with one.
+    """
+    unfinished = {run.id: run for run in records.unfinished()}
+    abandoned = []
+    for run in unfinished:
+        with _dead(_root(home, run)) as is_dead:
+            if is_dead:
+                _clean(_root(home, run), run, engine)
+                with suppress(RunEndedError):  # another sweep, or its own last act, was faster
+                    records.finish(run, RunEnd(outcome="abandoned", ended_at=now()))
+                    abandoned.append(run)
+    folder = home / _RUNS
+    for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+        run = RunId(_PREFIX + root.name)
+        if run not in unfinished:
+            with _dead(root) as is_dead:
+                if is_dead:
+                    _clean(root, run, engine)
+    return tuple(abandoned)
+
+
+def _root(home: Path, run: RunId) -> Path:
+    return home / _RUNS / run.removeprefix(_PREFIX)
+
+
+def _claim(root: Path) -> int:
+    """A locked descriptor. Until it is locked a sweep may take the folder for a dead one: then it is made again."""
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.fstat(descriptor).st_ino == (root / _ALIVE).stat().st_ino:
+                    return descriptor
+            os.close(descriptor)
+
+
+@contextmanager
+def _dead(root: Path) -> Iterator[bool]:
+    """Whether nobody holds the run; while the context is held, nobody else finds it dead."""
+    try:
+        descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError:  # no folder of ours
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
+    process.end_abandoned(root / process.MARK)
+    mark = root / container.MARK
+    if mark.exists():
+        if engine is None:
+            return
+        try:
+            engine.remove(run)
+        except UnavailableError:
+            return
+    shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,146 @@
+"""The record of a run's end: what the harness left, and how it ended, as metrics, blobs and facts."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from artifacts.digest import Descriptor
+from artifacts.errors import InvalidInputError
+from artifacts.store import BlobStore
+from evaluator.records.runs import Isolation, RunEnd, RunId
+from evaluator.runner.ending import Ending, Failure, failure_of
+from evaluator.runner.process import NOT_ENFORCED
+from evaluator.runner.results import FILES, Result, open_output, read_result
+from evaluator.runner.verification import Verified
+from evaluator.statistics.figures import Metric
+from registry.lockfile import Lock, LockedPlatform
+from registry.metrics import DEFINITIONS, MetricDefinition
+
+_LOG = "log"
+_TOLD = ("harness", "performance", "loadgen")
+"""What of the harness' result is shown with the run; the whole of it is a blob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run that was decided on: what, where and how."""
+
+    id: RunId
+    lock: Lock
+    platform: LockedPlatform
+    isolation: Isolation
+    cpus: tuple[int, ...]
+    verified: Verified
+
+
+def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
+    """The definitions of the lock's metrics.
+
+    Raises:
+        InvalidInputError: it was locked with other definitions than this version has.
+    """
+    for name, version in lock.metrics.items():
+        if name not in DEFINITIONS or DEFINITIONS[name].version != version:
+            raise InvalidInputError(
+                f"the lock asks for {name} by definition {version}, which this version of benchlock does not have",
+                where=f"metrics.{name}",
+                next_step="use the version that made the lock, or lock the request again",
+            )
+    return tuple(DEFINITIONS[name] for name in lock.metrics)
+
+
+def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, float], at: datetime) -> RunEnd:
+    """The end of a run that left nothing: failed, or cancelled where there is no failure."""
+    return RunEnd(
+        outcome="cancelled" if failure is None else "failed",
+        failure_class=failure.kind if failure else None,
+        failure_message=failure.message if failure else None,
+        timings=dict(timings),
+        details=_details(attempt),
+        ended_at=at,
+    )
+
+
+def ended(
+    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: BlobStore, at: datetime
+) -> RunEnd:
+    """The end of a run whose harness was started; what it left is put into ``store``.
+
+    Hold ``store.writing()`` until the record is stored.
+    """
+    result, document, fault = _read(output)
+    failure = failure_of(ending, result, fault, attempt.lock.limits.seconds)
+    metrics: tuple[Metric, ...] = ()
+    if failure is None:
+        assert result is not None
+        try:
+            metrics = _metrics(attempt.lock, result, output)
+        except InvalidInputError as error:
+            failure = Failure("crash", error.what)
+    return RunEnd(
+        outcome="done" if failure is None else "failed",
+        failure_class=failure.kind if failure else None,
+        failure_message=failure.message if failure else None,
+        metrics=metrics,
+        packages={found.name: found.version for found in result.environment.packages} if result else {},
+        blobs=_blobs(output, ending, store),
+        timings={**timings, **(result.timings if result else {})},
+        details={**_details(attempt), "exit_code": ending.code, **_told(document)},
+        ended_at=at,
+    )
+
+
+def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
+    try:
+        found = read_result(output)
+    except InvalidInputError as error:
+        return None, {}, error.what
+    return (None, {}, None) if found is None else (*found, None)
+
+
+def _metrics(lock: Lock, result: Result, output: Path) -> tuple[Metric, ...]:
+    from evaluator.statistics.metrics import Performance, Right, summarise  # noqa: PLC0415 - numpy and scipy, here alone
+    from evaluator.statistics.samples import read_samples  # noqa: PLC0415
+
+    quality = {name: Right(found.correct, found.n) for name, found in result.quality.items()}
+    performance = None
+    if result.performance is not None:
+        samples = read_samples(output / FILES["samples"])
+        timed = result.performance
+        if len(samples.latency) != timed.queries:
+            raise InvalidInputError(
+                f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples"
+            )
+        performance = Performance(samples, timed.samples_per_query, timed.duration_s)
+    return summarise(definitions_of(lock), quality, performance)
+
+
+def _blobs(output: Path, ending: Ending, store: BlobStore) -> dict[str, Descriptor]:
+    found = {}
+    for role, path in FILES.items():
+        stream = open_output(output, path)
+        if stream is not None:
+            with stream:
+                found[role] = store.put(stream, name=path)
+    if ending.log:
+        found[_LOG] = store.put(io.BytesIO(ending.log), name=_LOG)
+    return found
+
+
+def _details(attempt: Attempt) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "cpus": list(attempt.cpus),
+        "verified": {"files": attempt.verified.files, "bytes": attempt.verified.size},
+    }
+    if attempt.isolation == "process":
+        details["not_enforced"] = list(NOT_ENFORCED)
+    return details
+
+
+def _told(document: Mapping[str, Any]) -> dict[str, Any]:
+    surroundings = document.get("environment", {})
+    facts = {name: surroundings[name] for name in ("python", "threads") if name in surroundings}
+    return {**{name: document[name] for name in _TOLD if document.get(name) is not None}, **facts}

@@ -1,0 +1,123 @@
+"""What the harness left in the output folder. It is written by what ran inside, and read without trust."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from artifacts.errors import InvalidInputError
+from evaluator.runner.jobs import SCHEMA
+
+RESULT = "result.json"
+FILES = {
+    "result": RESULT,
+    "predictions": "predictions.safetensors",
+    "samples": "samples.safetensors",
+    "loadgen-summary": "loadgen/mlperf_log_summary.txt",
+    "loadgen-detail": "loadgen/mlperf_log_detail.txt",
+}
+"""What is kept of a run, by role: where the harness leaves it."""
+
+_LARGEST_RESULT = 16 << 20
+
+FailureClass = Literal[
+    "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine"
+]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Failed(Struct, frozen=True, rename={"kind": "class"}):
+    """Why the harness could not finish; a class of its own choosing, within ours."""
+
+    kind: FailureClass
+    message: str
+
+
+class Counted(Struct, frozen=True):
+    correct: Count
+    n: Count
+
+
+class Timed(Struct, frozen=True):
+    """The performance phase; ``duration_s`` from its first issue to its last answer."""
+
+    queries: Count
+    samples_per_query: Annotated[int, Meta(ge=1)]
+    duration_s: Seconds
+
+
+class Package(Struct, frozen=True):
+    name: Annotated[str, Meta(min_length=1)]
+    version: Annotated[str, Meta(min_length=1)]
+
+
+class Surroundings(Struct, frozen=True):
+    python: str
+    packages: tuple[Package, ...]
+    threads: dict[str, Any]
+
+
+class Result(Struct, frozen=True):
+    """``result.json``; keys that a newer minor version adds are left alone."""
+
+    schema: Literal[1]
+    outcome: Literal["done", "failed"]
+    failure: Failed | None
+    quality: dict[str, Counted]
+    performance: Timed | None
+    environment: Surroundings
+    timings: dict[str, Seconds]
+
+
+def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
+    """The result, and the same as plain values; None where the harness left none.
+
+    Raises:
+        InvalidInputError: there is one that is none: of another schema, malformed, or far too large.
+    """
+    stream = open_output(output, RESULT)
+    if stream is None:
+        return None
+    with stream:
+        content = stream.read(_LARGEST_RESULT + 1)
+    if len(content) > _LARGEST_RESULT:
+        raise InvalidInputError(f"the harness left a {RESULT} of more than {_LARGEST_RESULT} bytes")
+    try:
+        document = msgspec.json.decode(content, type=dict[str, Any])
+        if document.get("schema") != SCHEMA:
+            found = document.get("schema")
+            raise InvalidInputError(f"the harness left a {RESULT} of schema {found!r}; this version reads {SCHEMA}")
+        result = msgspec.convert(document, Result)
+    except msgspec.MsgspecError as error:
+        raise InvalidInputError(f"the harness left a {RESULT} that is none: {error}") from error
+    if (result.outcome == "failed") != (result.failure is not None):
+        raise InvalidInputError(f"the harness left a {RESULT} whose outcome and failure contradict each other")
+    return result, document
+
+
+def open_output(output: Path, path: str) -> BinaryIO | None:
+    """A regular file below the output folder, or None. A link is never followed: it could lead to any file of the host.
+
+    Nor is a folder of the path that is one.
+    """
+    folder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        *folders, name = path.split("/")
+        for step in folders:
+            inner = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+    stream = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        stream.close()
+        return None
+    return stream

@@ -13,6 +13,12 @@ from registry.search import Code, Reason, Search, need_of
 SHOWN = 3
 """Versions that a line names before it counts the rest; also the requirements of a model that are told apart."""
 
+_LINES = 12
+"""Reasons that the prose gives before it counts the rest."""
+
+_LISTED = 100
+"""Versions of one reason that the JSON lists before it counts them alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -58,7 +64,9 @@ class Conflict:
 
     def prose(self) -> str:
         """A few lines: what, who asked, why not."""
-        asked, rejected = (line.text for line in self.asked), (line.text for line in self.rejected)
+        asked, rejected = ([line.text for line in lines] for lines in (self.asked, self.rejected))
+        if len(rejected) > _LINES:
+            rejected[_LINES:] = [f"and {len(rejected) - _LINES} more reasons, all in --json"]
         return "\n  ".join((self.summary, *asked, *rejected))
 
     def next_step(self) -> str:
@@ -66,7 +74,7 @@ class Conflict:
         return "; or ".join(fix.text for fix in self.fixes[:SHOWN]) or self.advice
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values. Versions beyond the first hundred of a line are counted, not listed."""
+        """The same as plain values. Each reason's versions are counted, and the newest of them listed."""
         return {
             "summary": self.summary,
             "asked": [
@@ -88,9 +96,6 @@ class Conflict:
         }
 
 
-_LISTED = 100
-
-
 class ConflictError(BenchlockError):
     """The request has no answer. ``conflict`` is the explanation as plain values."""
 
@@ -109,7 +114,9 @@ def explain(search: Search) -> Conflict:
     if empty:
         names = " and ".join(f"{one.kind}/{one.name}" for one in empty)
         rejected = [line for one in empty for line in _versions(search, (one,))]
-        return Conflict(f"no version of {names} can be chosen", tuple(map(_asked, empty)), tuple(rejected))
+        advice = f"publish {' and '.join(map(str, empty))}, or ask for versions that exist"
+        summary = f"no version of {names} can be chosen"
+        return Conflict(summary, tuple(map(_asked, empty)), tuple(rejected), advice=advice)
     return _explain_environments(search)
 
 
@@ -140,21 +147,24 @@ def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple
     if not search.versions("framework", framework):
         near = nearest(framework, search.snapshot.names("framework"))
         text = f"framework/{framework} is not in the catalogue" + (f"; framework/{near} is" if near else "")
-        return [Rejected("framework", framework, (), "unknown", text)], _build(framework, "VERSION")
+        advice = f"publish a version of the model that requires {near}" if near else _publish(requirements)
+        return [Rejected("framework", framework, (), "unknown", text)], advice
     rejected = _versions(search, requirements)
     fitting = search.admitted(requirements)
     if not fitting:
-        return rejected, _build(framework, "VERSION")
+        return rejected, _publish(requirements)
     versions = tuple(str(one.version) for one in fitting)
     text = f"no image that can be chosen provides framework/{framework} {listed(versions)}"
     lines = [Rejected("framework", framework, versions, "no-image", text)]
     for requirement in search.image_requirements(framework):
         lines += _images(search, requirement, framework)
-    return rejected + lines, _build(framework, versions[0])
+    advice = f"publish an image that provides it: `benchlock image build {framework}=={versions[0]}`"
+    return rejected + lines, advice
 
 
-def _build(framework: str, version: str) -> str:
-    return f"publish an image that fits: `benchlock image build {framework}=={version}`"
+def _publish(requirements: tuple[Requirement, ...]) -> str:
+    framework = requirements[0]
+    return f"publish {framework} and an image that provides it: `benchlock image build {framework.name}==VERSION`"
 
 
 def _versions(search: Search, requirements: tuple[Requirement, ...]) -> list[Rejected]:

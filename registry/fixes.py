@@ -40,7 +40,9 @@ def nearest_fixes(search: Search) -> tuple[Fix, ...]:
     """Every way to an answer that changes the fewest fields of the request; none, if three are not enough."""
     fields = [field for field in FIELDS if _is_asked(search.question, field)]
     for size in range(1, _MOST + 1):
-        found = (_tried(search, some) for some in combinations(fields, size))
+        found = (
+            _tried(search, some) for some in combinations(fields, size) if not {"image", "image.version"} <= {*some}
+        )
         if fixes := tuple(fix for fix in found if fix is not None):
             return fixes
     return ()

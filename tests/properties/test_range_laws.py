@@ -1,0 +1,108 @@
+"""Ranges are sets: the laws of a Boolean algebra, membership, and text that comes back as the same set."""
+
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artifacts.errors import InvalidInputError
+from registry.constraints import Constraint
+from registry.ranges import Range
+from registry.versions import Version, key, successor
+
+numbers = st.integers(0, 3)
+prereleases = st.sampled_from([None, "0", "1", "a", "a.0", "a.1", "a-", "b", "rc.1"])
+versions = st.builds(Version, numbers, numbers, numbers, prereleases)
+partials = st.one_of(
+    st.builds("{}.{}".format, numbers, numbers), st.builds(str, numbers), st.builds("{}.{}.x".format, numbers, numbers)
+)
+comparators = st.one_of(
+    st.builds("{}{}".format, st.sampled_from(["", "=", "==", "!=", ">", ">=", "<", "<=", "^", "~"]), versions),
+    st.builds("{}{}".format, st.sampled_from([">", ">=", "<", "<=", "^", "~"]), partials),
+    st.sampled_from(["*", "1.x", "0.*", "=2.x", "!=1.2.x"]),
+)
+alternatives = st.one_of(
+    st.lists(comparators, min_size=1, max_size=3).map(" ".join),
+    st.builds("{} - {}".format, versions | partials, versions | partials),
+)
+texts = st.lists(alternatives, min_size=1, max_size=3).map(" || ".join)
+ranges = texts.map(Range.parse)
+
+
+@given(ranges)
+def test_the_text_of_a_range_is_that_range(one: Range) -> None:
+    assert Range.parse(str(one)) == one
+
+
+@given(ranges, ranges, ranges)
+def test_the_laws_of_sets(a: Range, b: Range, c: Range) -> None:
+    assert a & b == b & a
+    assert a | b == b | a
+    assert a & (b & c) == (a & b) & c
+    assert a | (b | c) == (a | b) | c
+    assert a & (b | c) == (a & b) | (a & c)
+    assert a | (b & c) == (a | b) & (a | c)
+    assert a & (a | b) == a == a | (a & b)
+    assert ~(a | b) == ~a & ~b
+    assert ~(a & b) == ~a | ~b
+    assert a - b == a & ~b
+
+
+@given(ranges)
+def test_complements_and_bounds(one: Range) -> None:
+    assert ~~one == one
+    assert one | ~one == Range.ALL
+    assert one & ~one == Range.NONE
+    assert one & Range.ALL == one == one | Range.NONE
+    assert one.is_empty() == (one == Range.NONE)
+
+
+@given(ranges, ranges)
+def test_subsets(a: Range, b: Range) -> None:
+    assert a.is_subset(b) == (a & b == a) == (a | b == b)
+    assert (a & b).is_subset(a)
+    assert a.is_subset(a | b)
+
+
+@given(ranges, ranges, versions)
+def test_membership_follows_the_operations(a: Range, b: Range, version: Version) -> None:
+    assert (version in (a & b)) == (version in a and version in b)
+    assert (version in (a | b)) == (version in a or version in b)
+    assert (version in (a - b)) == (version in a and version not in b)
+    assert (version in ~a) == (version not in a)
+
+
+@given(versions, versions)
+def test_a_version_is_a_set_with_nothing_before_its_successor(one: Version, other: Version) -> None:
+    assert (other in Range.exactly(one)) == (one == other)
+    assert not key(one) < key(other) < key(successor(one))
+    assert Range.exactly(one).single() == one
+
+
+@given(ranges)
+def test_the_normal_form_has_neither_empty_nor_touching_intervals(one: Range) -> None:
+    for interval in one.intervals:
+        assert interval.low_key < interval.high_key
+    for left, right in zip(one.intervals, one.intervals[1:], strict=False):
+        assert left.high_key < right.low_key
+
+
+@given(texts, versions)
+def test_a_constraint_admits_the_releases_of_its_range_and_never_more_than_the_range(
+    text: str, version: Version
+) -> None:
+    constraint = Constraint.parse(text)
+    inside = version in constraint.range
+    assert constraint.range == Range.parse(text)
+    assert constraint.admits(version, prereleases=True) == inside
+    if version.prerelease is None:
+        assert constraint.admits(version) == inside
+    else:
+        assert inside or not constraint.admits(version)
+
+
+@given(st.text(max_size=20) | st.text(alphabet="0123.x*-+<>=!^~|, ab", max_size=20))
+def test_any_text_is_a_set_or_a_clear_error(text: str) -> None:
+    with suppress(InvalidInputError):
+        found = Range.parse(text)
+        assert found | ~found == Range.ALL

@@ -1,0 +1,55 @@
+"""The resolver on small catalogues, one file a case: what is chosen, or the explanation, word by word."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.errors import BenchlockError, UnknownNameError
+from registry.conflicts import ConflictError
+from registry.resolver import resolve
+from tests.support.universe import Universe, candidates, preferences, question
+
+CASES = sorted((Path(__file__).resolve().parent.parent / "cases" / "resolve").glob("*.json"))
+
+
+def answer(case: dict[str, Any], order: random.Random | None = None) -> dict[str, Any]:
+    """The case's answer in the form of its file; ``order`` shuffles the rows of its catalogue."""
+    rows = candidates(case["index"])
+    if order is not None:
+        order.shuffle(rows)
+    try:
+        found = resolve(question(case["request"]), Universe(rows), preferences(case.get("preferences", {})))
+    except ConflictError as error:
+        return {"conflict": {"prose": str(error).split("\n"), "json": error.conflict}}
+    except UnknownNameError as error:
+        return {"unknown": str(error).split("\n")}
+    return {
+        "resolved": {kind: f"{one.name} {one.version}" for kind, one in found.chosen().items()},
+        "platforms": ["/".join(offer[:3]) for offer in found.platforms],
+    }
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_answer_is_that_of_the_case_in_any_order_of_rows(path: Path) -> None:
+    case = json.loads(path.read_text(encoding="utf-8"))
+    expected = {key: case[key] for key in ("resolved", "platforms", "conflict", "unknown") if key in case}
+    assert answer(case) == expected
+    for seed in range(5):
+        assert answer(case, random.Random(seed)) == expected
+
+
+def test_there_are_cases_of_each_outcome() -> None:
+    outcomes = [json.loads(path.read_text(encoding="utf-8")) for path in CASES]
+    assert sum("resolved" in case for case in outcomes) >= 20
+    assert sum("conflict" in case for case in outcomes) >= 15
+    assert sum("unknown" in case for case in outcomes) >= 3
+
+
+def test_a_conflict_is_another_error_than_an_unknown_name() -> None:
+    assert ConflictError.code == "conflict"
+    assert UnknownNameError.code == "unknown-name"
+    assert not issubclass(ConflictError, UnknownNameError)
+    assert issubclass(ConflictError, BenchlockError)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
@@ -13,6 +14,10 @@ from evaluator.runner.engine import Engine
 from migrations import upgrade
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
+
+if TYPE_CHECKING:
+    from artifacts.progress import Progress
+    from evaluator.runner.execute import Runner
 
 DATABASE = "registry.sqlite"
 
@@ -63,3 +68,10 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
 def connect_engine() -> Engine | None:
     """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
     return Engine.connect(os.environ.get("DOCKER_HOST"))
+
+
+def build_runner(registry: Registry, progress: "Progress", say: Callable[[str], None]) -> "Runner":
+    """What runs locks on this machine, in containers if an engine answers."""
+    from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
+
+    return Runner(registry.home, registry.store, registry.records, connect_engine(), now, progress, say)

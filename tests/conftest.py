@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from migrations import upgrade
 from registry.catalogue.database import open_engine
+from tests.support.commands import Commands
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
@@ -84,3 +85,22 @@ def engine_url() -> Iterator[str]:
     finally:
         subprocess.run(["sh", ENGINE, "stop", folder], check=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def small_images(engine_url: str, tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """A registry with images of ONNX Runtime and LiteRT, layers and all, and an engine that runs them."""
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("needs mmdebstrap (Debian: apt-get install mmdebstrap)")
+    commands = Commands(tmp_path_factory.mktemp("images") / "registry", engine_url)
+    for framework in ("onnxruntime==1.31.1", "litert==2.3.0"):
+        commands.done("image", "build", framework)
+    return commands
+
+
+@pytest.fixture(scope="session")
+def images(small_images: Commands) -> Commands:
+    """The same registry, with PyTorch and TensorFlow too."""
+    for framework in ("pytorch==2.13.0", "tensorflow==2.21.0"):
+        small_images.done("image", "build", framework)
+    return small_images

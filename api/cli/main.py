@@ -89,7 +89,13 @@ def build_app() -> Callable[..., object]:
     """The typer application with every command. Commands import what they need when they are called."""
     import typer  # noqa: PLC0415
 
-    from api.cli import artifacts_commands, image_commands, lock_commands, upkeep_commands  # noqa: PLC0415
+    from api.cli import (  # noqa: PLC0415
+        artifacts_commands,
+        image_commands,
+        lock_commands,
+        run_commands,
+        upkeep_commands,
+    )
     from api.cli.invocation import Invocation  # noqa: PLC0415
 
     app = typer.Typer(
@@ -112,7 +118,7 @@ def build_app() -> Callable[..., object]:
     ) -> None:
         context.obj = Invocation(registry=registry or str(default_registry()), as_json=json)
 
-    for module in (artifacts_commands, lock_commands, image_commands, upkeep_commands):
+    for module in (artifacts_commands, lock_commands, run_commands, image_commands, upkeep_commands):
         module.register(app)
     return app
 

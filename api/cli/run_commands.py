@@ -61,11 +61,11 @@ def parse_isolation(text: str) -> "Isolation | None":
 
 def execute(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> "Run":
     """Run a lock on this machine, and keep the lock with its run."""
-    from api.wiring import build_evaluator  # noqa: PLC0415
+    from api.wiring import build_runner  # noqa: PLC0415
 
     registry = invocation.opened
     registry.catalogue.put_lock(lock)
-    return build_evaluator(registry, invocation.progress, say).run(lock, isolation=isolation, allow_code=allow_code)
+    return build_runner(registry, invocation.progress, say).run(lock, isolation=isolation, allow_code=allow_code)
 
 
 def rerun(

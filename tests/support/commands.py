@@ -1,0 +1,60 @@
+"""The command line as a user calls it, for tests: real processes, JSON answers."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BENCHLOCK = Path(sys.executable).parent / "benchlock"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command left: its exit code, the JSON document of standard output, and standard error."""
+
+    code: int
+    document: dict[str, Any]
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands on one registry. ``engine`` is the URL of the engine that they find, none where it is empty."""
+
+    registry: Path
+    engine: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("BENCHLOCK_")}
+        # A socket that is not there: no engine answers, whatever else runs on this machine.
+        engine = self.engine or f"unix://{self.registry}/no-engine.sock"
+        return inherited | {"DOCKER_HOST": engine, "BENCHLOCK_REGISTRY": str(self.registry)} | self.variables
+
+    def command(self, *words: str | Path) -> list[str]:
+        return [str(BENCHLOCK), "--json", *map(str, words)]
+
+    def call(self, *words: str | Path) -> Answer:
+        """Run one command to its end."""
+        done = subprocess.run(
+            self.command(*words), env=self.environment(), capture_output=True, text=True, timeout=1500, check=False
+        )
+        document = json.loads(done.stdout) if done.stdout.strip() else {}
+        return Answer(done.returncode, document, done.stderr)
+
+    def done(self, *words: str | Path) -> Any:
+        """Run one command that must succeed; its document."""
+        answer = self.call(*words)
+        assert answer.code == 0, (words, answer)
+        return answer.document
+
+    def error(self, code: int, *words: str | Path) -> dict[str, Any]:
+        """Run one command that must fail with ``code``, in one message and without a traceback; its error."""
+        answer = self.call(*words)
+        assert answer.code == code, (words, answer)
+        assert "Traceback" not in answer.stderr
+        error: dict[str, Any] = answer.document["error"]
+        return error

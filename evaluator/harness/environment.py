@@ -7,7 +7,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-_PACKAGE_ROOT = Path(__file__).parents[(__package__ or "").count(".") + 1]
+_PACKAGE_ROOT = Path(__file__).absolute().parents[(__package__ or "").count(".") + 1]
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """A job of six classes of pictures that a matrix tells apart, and the harness with two predictors more."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -97,11 +98,11 @@ def run(zipapp: Path, tmp_path: Path) -> Callable[[dict[str, Any]], Finished]:
 
 
 def run_in(place: Path, zipapp: Path, document: dict[str, Any]) -> Finished:
-    folder, output = place / "job", place / "out"
-    write_job(folder, document)
-    done = subprocess.run(
-        [sys.executable, str(zipapp), str(folder), str(output)], capture_output=True, text=True, check=False
-    )
+    """Run the job in ``place``; all paths of the command are relative to it."""
+    output = place / "out"
+    write_job(place / "job", document)
+    command = [sys.executable, os.path.relpath(zipapp, place), "job", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
     found = output / "result.json"
     result = json.loads(found.read_bytes()) if found.exists() else {}
     return Finished(done.returncode, result, output, done.stdout.splitlines(), done.stderr)

@@ -96,13 +96,14 @@ def test_idx_pictures_without_labels_are_unlabelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (idx(np.zeros((2, 4, 4), np.uint8))[:-1], "47 bytes|bytes are not the"),
+        (idx(np.zeros((2, 4, 4), np.uint8))[:-1], "bytes are not the"),
         (gzip.compress(idx(np.zeros((2, 4, 4), np.uint8)))[:-9], "EOFError"),
         (b"\x89PNG", "no idx file"),
         (b"", "no idx file"),
         (idx(np.zeros((2, 4, 4), np.float32)), "float32 .* are no 8-bit pictures"),
         (idx(np.zeros(2, np.uint8)), "are no 8-bit pictures"),
     ],
+    ids=["cut", "cut-gzip", "png", "empty", "floats", "one-axis"],
 )
 def test_an_idx_file_that_is_wrong_says_how(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "images").write_bytes(content)

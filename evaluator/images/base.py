@@ -15,12 +15,14 @@ from artifacts.progress import Progress
 from artifacts.store import BlobStore
 from evaluator.images.commands import run_tool
 from evaluator.images.target import Target, read_target, running_python
-from evaluator.images.wheels import copy
+from evaluator.images.wheels import check_file, copy
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose own Python is that minor version."""
 _EPOCH = "1700000000"
 _ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers for an image that runs as processes"
+_UNUSED = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
+"""What no interpreter needs to compile: devices, which root alone can make, and most of the files of a system."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _PROBE = """
 import json, os, platform, sys
@@ -62,6 +64,7 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
     if kept is not None:
         with store.open(kept) as stream:
             copy(stream, tarball)
+        check_file(tarball, kept)
         return
     with progress.task(f"making the Debian {suite} base"):
         _bootstrap([*recipe, str(tarball)])
@@ -82,8 +85,7 @@ def open_base(tarball: Path, folder: Path) -> Base:
     """
     _check_tar(tarball)
     folder.mkdir()
-    # A device file can be made by root alone, and the interpreter needs none.
-    unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--exclude=./dev", "--exclude=dev"]
+    unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_UNUSED]
     run_tool(unpack, what=f"unpacking {tarball.name}", next_step="give another --base")
     answer = run_tool(
         [*_enter(folder), "python3", "-I", "-S", "-c", _PROBE],

@@ -27,13 +27,15 @@ def run_tool(
     except OSError as error:
         raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
     if done.returncode:
-        raise UnavailableError(f"{what}: {last_lines(done.stderr, done.returncode)}", next_step=next_step)
+        raise UnavailableError(
+            f"{what}: {last_lines(done.stderr.decode(errors='replace'), done.returncode)}", next_step=next_step
+        )
     return done.stdout
 
 
-def last_lines(messages: bytes, status: int) -> str:
+def last_lines(messages: str, status: int) -> str:
     """The end of a tool's messages, or its exit status where it gave none."""
-    lines = [line for line in messages.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in messages.splitlines() if line.strip()]
     return "\n".join(lines[-_LINES_SHOWN:]) or f"exit status {status}"
 
 

@@ -20,7 +20,7 @@ from evaluator.images.install import Layout, install_wheel
 from evaluator.images.interpreters import find_interpreter
 from evaluator.images.parallel import parallel
 from evaluator.images.target import Target, host_target
-from evaluator.images.wheels import check_wheel, copy
+from evaluator.images.wheels import check_file, copy
 from evaluator.images.workspaces import workspace
 
 _LAYOUT = 1
@@ -85,15 +85,15 @@ class Environments:
                 self._verify(folder, interpreter)  # another process was faster
 
     def _install(self, parts: Sequence[tuple[str, Digest]], temporary: Path, tree: Path, layout: Layout) -> None:
-        def install(part: tuple[str, Digest]) -> None:
-            name, digest = part
-            with self.store.open(digest) as stream:
-                copy(stream, temporary / name)
-            check_wheel(temporary / name, digest)
-            install_wheel(temporary / name, tree, layout)
-
+        # One after another: they share folders, and the largest takes most of the time anyway.
         with self.progress.task("installing wheels", len(parts)) as advance:
-            for _ in parallel(install, parts):
+            for name, digest in parts:
+                wheel = temporary / name
+                with self.store.open(digest) as stream:
+                    copy(stream, wheel)
+                check_file(wheel, digest)
+                install_wheel(wheel, tree, layout)
+                wheel.unlink()
                 advance(1)
 
     def _verify(self, folder: Path, interpreter: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from artifacts.store import BlobStore
 from evaluator.images.commands import last_lines
 from evaluator.images.target import Target, running_python
 
-_OFFLINE_SIGNS = ("Connection", "Retrying", "timed out", "Temporary failure", "SSLError", "Max retries")
+_OFFLINE_SIGN = "Retrying (Retry("
 _MISMATCH_SIGN = "DO NOT MATCH THE HASHES"
 _UNSOLVABLE_SIGNS = ("No matching distribution found", "ResolutionImpossible")
 
@@ -58,11 +59,12 @@ def resolve(requirements: Sequence[str], target: Target, index: IndexOptions) ->
             "pip evaluates environment markers for the interpreter that runs it",
             next_step=f"install benchlock with Python {target.python}, or give a --base with Python {running_python()}",
         )
-    report = _pip(
-        ["install", "--dry-run", "--ignore-installed", "--report=-", *_target_arguments(target), *index.arguments()],
-        requirements,
-    )
-    wheels = [_read_entry(entry, target) for entry in json.loads(report)["install"]]
+    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+        report = Path(folder) / "report.json"
+        chosen = ["--dry-run", "--ignore-installed", f"--report={report}", *_target_arguments(target)]
+        _pip(["install", *chosen, *index.arguments(), *requirements])
+        entries = json.loads(report.read_bytes())["install"]
+    wheels = [_read_entry(entry, target) for entry in entries]
     return tuple(sorted(wheels, key=lambda wheel: wheel.name))
 
 
@@ -87,8 +89,8 @@ def fetch(
         lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{to_hex(wheel.digest)}\n" for wheel in missing)
         pins.write_text("".join(lines), encoding="utf-8")
         places = ["--no-deps", "--require-hashes", f"--requirement={pins}", f"--dest={folder}"]
-        _pip(["download", *places, *_target_arguments(target), *index.arguments()], ())
-    return {wheel.digest: check_wheel(folder / wheel.filename, wheel.digest) for wheel in wanted}
+        _pip(["download", *places, *_target_arguments(target), *index.arguments()])
+    return {wheel.digest: check_file(folder / wheel.filename, wheel.digest) for wheel in wanted}
 
 
 def copy(stream: BinaryIO, path: Path) -> None:
@@ -103,22 +105,20 @@ def _target_arguments(target: Target) -> list[str]:
     return ["--only-binary=:all:", "--implementation=cp", f"--python-version={target.python}", *platforms]
 
 
-def _pip(arguments: Sequence[str], requirements: Sequence[str]) -> bytes:
-    command = [sys.executable, "-m", "pip", "--quiet", "--no-input", *arguments, *requirements]
+def _pip(arguments: Sequence[str]) -> None:
+    command = [sys.executable, "-m", "pip", "--no-input", *arguments]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
-        raise _pip_error(done.stderr, done.returncode)
-    return done.stdout
+        raise _pip_error(done.stderr.decode(errors="replace"), done.returncode)
 
 
-def _pip_error(messages: bytes, status: int) -> BenchlockError:
-    text = messages.decode(errors="replace")
-    shown = last_lines("\n".join(line for line in text.splitlines() if "WARNING" not in line).encode(), status)
-    if _MISMATCH_SIGN in text:
+def _pip_error(messages: str, status: int) -> BenchlockError:
+    shown = last_lines("\n".join(line for line in messages.splitlines() if "WARNING" not in line), status)
+    if _MISMATCH_SIGN in messages:
         return IntegrityError(
-            f"a wheel is not what was resolved:\n{shown}", next_step="build again, or report the index"
+            f"a wheel is not what was resolved:\n{shown}", next_step="build again; if it stays so, report the index"
         )
-    if any(sign in text for sign in _UNSOLVABLE_SIGNS) and not any(sign in text for sign in _OFFLINE_SIGNS):
+    if any(sign in messages for sign in _UNSOLVABLE_SIGNS) and _OFFLINE_SIGN not in messages:
         return InvalidInputError(
             f"pip finds no wheels that satisfy the requirements:\n{shown}",
             next_step="choose a version that the index has wheels of, or name another source with --find-links",
@@ -145,8 +145,8 @@ def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
     return Wheel(name, version, filename, from_hex(digest))
 
 
-def check_wheel(path: Path, expected: Digest) -> int:
-    """The size of the wheel at ``path``.
+def check_file(path: Path, expected: Digest) -> int:
+    """The size of the file at ``path``.
 
     Raises:
         IntegrityError: it has another digest.

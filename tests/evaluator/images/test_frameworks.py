@@ -1,0 +1,47 @@
+import pytest
+
+from artifacts.errors import InvalidInputError, UnknownNameError
+from evaluator.images.frameworks import FRAMEWORKS, choose, parse_requirement
+
+
+@pytest.mark.parametrize(
+    ("spec", "framework", "requirement"),
+    [
+        ("onnxruntime==1.31.1", "onnxruntime", "onnxruntime==1.31.1"),
+        ("litert", "litert", "ai-edge-litert"),
+        ("pytorch==2.13.0", "pytorch", "torch==2.13.0"),
+        ("tensorflow==2.21.0rc1", "tensorflow", "tensorflow-cpu==2.21.0rc1"),
+    ],
+)
+def test_a_framework_is_installed_as_its_distribution_for_the_device(
+    spec: str, framework: str, requirement: str
+) -> None:
+    chosen = choose(spec, "cpu")
+    assert (chosen.framework.name, chosen.requirement) == (framework, requirement)
+    assert chosen.distribution in chosen.framework.distributions
+
+
+def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError) as raised:
+        choose("jax==0.4.0", "cpu")
+    assert "jax" in str(raised.value)
+    assert all(name in str(raised.value) for name in FRAMEWORKS)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["onnxruntime>=1.20", "onnxruntime==1.*", "onnxruntime==1,==1", "onnxruntime[x]==1", "", "-r file", "=="],
+)
+def test_what_pins_no_version_is_refused(spec: str) -> None:
+    with pytest.raises(InvalidInputError):
+        choose(spec, "cpu")
+
+
+def test_another_device_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not built yet"):
+        choose("onnxruntime==1.31.1", "cuda")
+
+
+def test_a_direct_reference_is_no_requirement() -> None:
+    with pytest.raises(InvalidInputError, match="names a URL"):
+        parse_requirement("numpy @ file:///numpy-2.0-py3-none-any.whl")

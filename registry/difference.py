@@ -152,7 +152,7 @@ def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
 
 
 def _table(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    for key in dict.fromkeys((*before, *after)):
+    for key in sorted({*before, *after}):
         if name == "request" and key not in _REQUESTED:
             continue
         yield from _value(f"{name}.{key}", before.get(key), after.get(key))
@@ -160,7 +160,7 @@ def _table(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> It
 
 def _value(subject: str, before: object, after: object) -> Iterator[Change]:
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys((*before, *after)):
+        for key in sorted({*before, *after}):
             yield from _value(f"{subject}.{key}", before.get(key), after.get(key))
     elif before != after:
         was, is_ = (None if one is None else str(one) for one in (before, after))

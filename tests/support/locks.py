@@ -1,0 +1,188 @@
+"""A small registry as plain values: four manifests with their files, a request, and the lock of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from artifacts.digest import Descriptor, digest_bytes
+from registry.answerable import Chosen, Contents
+from registry.lockfile import Lock, LockedHarness
+from registry.locking import build_lock, question_of, reads
+from registry.manifests import Dataset, Framework, Image, Manifest, Model
+from registry.manifests.identity import content, manifest_digest, parse_published, with_files
+from registry.manifests.reading import read_authored
+from registry.requests import Request, read_request
+from registry.resolver import Candidate, Resolution, resolve
+from registry.search import Preferences
+from registry.versions import parse_version
+from tests.support.universe import Universe
+
+MODEL = """
+schema: 1
+kind: model
+name: digits
+version: {version}
+license: Apache-2.0
+task: image-classification
+framework: {{name: onnxruntime, version: ">=1.20 <2"}}
+format: onnx
+inputs:
+  - name: input
+    type: image
+    dtype: float32
+    shape: [null, 8, 8, 1]
+    layout: NHWC
+    steps: [{{decode: {{color: L, exif: ignore}}}}, {{cast: {{dtype: float32}}}}]
+outputs:
+  - {{name: scores, type: class-scores, dtype: float32, labels: labels.txt, label_offset: {offset}}}
+files:
+  - {{path: model.onnx, role: graph, source: ./model.onnx}}
+  - {{path: labels.txt, role: labels, source: ./labels.txt}}
+"""
+DATASET = """
+schema: 1
+kind: dataset
+name: digits
+version: {version}
+license: MIT
+format: idx
+splits:
+  test: {{images: images.idx, labels: labels.idx, samples: 2}}
+  bare: {{images: images.idx, samples: 2}}
+labels: labels.txt
+files:
+  - {{path: labels.txt, source: ./labels.txt}}
+  - {{path: labels.idx, source: ./labels.idx}}
+  - {{path: images.idx, source: ./images.idx}}
+"""
+FRAMEWORK = """
+{{schema: 1, kind: framework, name: onnxruntime, version: {version}, predictor: onnxruntime,
+  distributions: [onnxruntime], license: MIT}}
+"""
+WHEEL = b"the wheel of onnxruntime"
+WHEEL_NAME = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl"
+CONFIG, LAYER = b"{}", b"a layer"
+PYLOCK = f"""
+lock-version = "1.0"
+created-by = "benchlock"
+[[packages]]
+name = "onnxruntime"
+version = "1.31.1"
+wheels = [{{path = "wheels/{WHEEL_NAME}", size = {len(WHEEL)}, hashes = {{sha256 = "{sha256(WHEEL).hexdigest()}"}}}}]
+""".encode()
+IMAGE = f"""
+schema: 1
+kind: image
+name: onnxruntime-cpu
+version: {{version}}
+license: various
+provides: {{{{framework: onnxruntime, version: 1.31.1}}}}
+platforms:
+  - os: linux
+    arch: amd64
+    device: cpu
+    python: "3.11"
+    wheels: amd64/pylock.toml
+    config: "{digest_bytes(CONFIG)}"
+    layers: ["{digest_bytes(LAYER)}"]
+  - {{{{os: linux, arch: arm64, device: cpu, python: "3.11", wheels: amd64/pylock.toml}}}}
+files:
+  - {{{{path: amd64/pylock.toml, role: wheels, source: ./pylock.toml}}}}
+  - {{{{path: amd64/wheels/{WHEEL_NAME}, role: wheels, source: ./wheel}}}}
+  - {{{{path: config.json, role: config, source: ./config.json}}}}
+  - {{{{path: layers/0.tar, role: layer, source: ./0.tar}}}}
+"""
+FILES: dict[str, dict[str, bytes]] = {
+    "model": {"model.onnx": b"weights", "labels.txt": b"zero\none\ntwo\n"},
+    "dataset": {"images.idx": b"pictures", "labels.idx": b"digits", "labels.txt": b"Zero\none \ntwo\n"},
+    "framework": {},
+    "image": {
+        "amd64/pylock.toml": PYLOCK,
+        f"amd64/wheels/{WHEEL_NAME}": WHEEL,
+        "config.json": CONFIG,
+        "layers/0.tar": LAYER,
+    },
+}
+REQUEST = """
+schema: 1
+kind: evaluation
+name: digits
+model: {name: digits, version: "^1.0"}
+dataset: {name: digits, version: ">=1.0 <2", split: test}
+hardware: {os: linux, arch: amd64, device: cpu}
+limits: {time: 10m, memory: 2GiB, cpus: 1, processes: 256}
+scenario: {name: single_stream, min_queries: 662, min_duration: 1s, warmup: 8}
+metrics: [top1, latency]
+seed: 7
+"""
+HARNESS = LockedHarness(version="0.1.0", digest=digest_bytes(b"harness"), size=7)
+
+
+def published(template: str, files: Mapping[str, bytes], **fields: Any) -> Manifest:  # noqa: ANN401 - of a template
+    """The manifest of the template, with its files' digests."""
+    authored = read_authored(template.format(**fields), "manifest.yaml")
+    described = {path: Descriptor(digest_bytes(text), len(text)) for path, text in files.items()}
+    return parse_published(content(with_files(authored, described)))
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """One version of each kind: manifests, the bytes of their files, and whether one is yanked."""
+
+    chosen: Chosen
+    files: Mapping[str, Mapping[str, bytes]]
+    yanked: Mapping[str, str]
+
+    def snapshot(self) -> Universe:
+        return Universe([self._candidate(manifest) for manifest in self.chosen.all()])
+
+    def resolution(self, request: Request, preferences: Preferences | None = None) -> Resolution:
+        return resolve(question_of(request), self.snapshot(), preferences or {})
+
+    def lock(self, request: Request) -> Lock:
+        contents: Contents = {(kind, path): self.files[kind][path] for kind, path in reads(request, self.chosen)}
+        return build_lock(request, self.resolution(request), self.chosen, contents, HARNESS)
+
+    def _candidate(self, manifest: Manifest) -> Candidate:
+        image = manifest if isinstance(manifest, Image) else None
+        return Candidate(
+            kind=manifest.kind,
+            name=manifest.name,
+            version=parse_version(manifest.version),
+            digest=manifest_digest(manifest),
+            yanked=self.yanked.get(manifest.kind),
+            requires=(("framework", manifest.framework.name, manifest.framework.version),)
+            if isinstance(manifest, Model)
+            else (),
+            provides=(image.provides.framework, parse_version(image.provides.version)) if image else None,
+            platforms=tuple((one.os, one.arch, one.device, one.python, True) for one in image.platforms)
+            if image
+            else (),
+        )
+
+
+def shelf(
+    *,
+    version: str = "1.0.0",
+    offset: int = 0,
+    files: Mapping[str, Mapping[str, bytes]] | None = None,
+    yanked: Mapping[str, str] | None = None,
+) -> Shelf:
+    """``version`` and ``offset`` are the model's; ``files`` replaces bytes by kind and path."""
+    held = {kind: {**FILES[kind], **(files or {}).get(kind, {})} for kind in FILES}
+    model = published(MODEL, held["model"], version=version, offset=offset)
+    dataset = published(DATASET, held["dataset"], version="1.0.0")
+    framework = published(FRAMEWORK, {}, version="1.31.1")
+    image = published(IMAGE, held["image"], version="1.0.0")
+    assert isinstance(model, Model)
+    assert isinstance(dataset, Dataset)
+    assert isinstance(framework, Framework)
+    assert isinstance(image, Image)
+    return Shelf(Chosen(model, dataset, framework, image), held, yanked or {})
+
+
+def request(text: str = REQUEST, **replaced: str) -> Request:
+    """The request, with whole lines replaced by key: ``request(seed="8")``."""
+    lines = [line for line in text.splitlines() if line and line.partition(":")[0] not in replaced]
+    return read_request("\n".join([*lines, *(f"{key}: {value}" for key, value in replaced.items())]), "request.yaml")

@@ -1,16 +1,17 @@
 """Every byte that a version, a lock or a run names, by digest and with the name that messages use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from artifacts.digest import Descriptor, Digest
+from msgspec import UNSET
+
+from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore, verify
 from artifacts.trees import read_tree
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
-from evaluator.runner.verification import locked_files
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock
 from registry.manifests import files_of
@@ -31,8 +32,27 @@ class Inventory:
         """The manifest, its files, and the files of its trees; a tree that cannot be read counts as one blob."""
         names: Names = {self.catalogue.get(reference).digest: f"{reference} manifest"}
         for file in files_of(self.catalogue.manifest(reference)):
-            blob = Descriptor(Digest(f"sha256:{file.sha256}"), int(file.size or 0))
-            names |= self._expanded(f"{reference} {file.path}", file.path, blob)
+            assert file.sha256 is not UNSET
+            assert file.size is not UNSET
+            names |= self._expanded(f"{reference} {file.path}", file.path, Descriptor(from_hex(file.sha256), file.size))
+        return names
+
+    def of_lock(self, lock: Lock) -> Names:
+        """What the lock names for all of its platforms."""
+        names: Names = {lock.harness.digest: f"harness {lock.harness.version}"}
+        for kind, artifact in lock.artifacts().items():
+            title = f"{kind}/{artifact.name}@{artifact.version}"
+            names[artifact.digest] = f"{title} manifest"
+            for file in artifact.files:
+                blob = Descriptor(from_hex(file.sha256), file.size)
+                names |= self._expanded(f"{title} {file.path}", file.path, blob)
+        for platform in lock.image.platforms:
+            title = f"image/{lock.image.name}@{lock.image.version} ({platform})"
+            names |= {from_hex(one.sha256): f"{title} {one.path}" for one in (platform.wheels_lock, *platform.wheels)}
+            if platform.image_id is not UNSET:
+                names[platform.image_id] = f"{title} configuration"
+            layers = () if platform.layers is UNSET else platform.layers
+            names |= {layer.digest: f"{title} layer {layer.digest}" for layer in layers}
         return names
 
     def of_run(self, run: Run) -> Names:

@@ -13,7 +13,7 @@ from evaluator.runner.verification import read_manifests
 from registry.lockfile import Lock
 from registry.manifests import Model
 
-PREDICTIONS = "predictions.safetensors"
+PREDICTIONS = "predictions"
 
 
 def latest_done(records: Records, lock: Lock) -> Run:

@@ -65,7 +65,9 @@ def read_text(path: Path, *, next_step: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}", where=str(path)) from error
+        raise InvalidInputError(
+            f"{path} is not UTF-8: {error.reason} at byte {error.start}", where=str(path)
+        ) from error
     except OSError as error:
         raise InvalidInputError(
             f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
@@ -73,7 +75,9 @@ def read_text(path: Path, *, next_step: str) -> str:
 
 
 def published_line(published: "Published", *, dry_run: bool = False) -> str:
-    verb = {(True, False): "published", (True, True): "would publish"}.get((published.changed, dry_run), "already there:")
+    verb = {(True, False): "published", (True, True): "would publish"}.get(
+        (published.changed, dry_run), "already there:"
+    )
     return f"{verb} {published.reference}  {published.digest}"
 
 
@@ -192,7 +196,9 @@ def runs(
 def get(
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")],
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to; default: its name.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to; default: its name.")
+    ] = None,
 ) -> None:
     """Write an artifact's files, or a run's predictions and samples, each verified."""
     from registry.export import export  # noqa: PLC0415
@@ -235,5 +241,3 @@ def yank(
         output.print_json({"target": str(reference), "yanked": not undo, "changed": changed})
     else:
         typer.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")
-
-

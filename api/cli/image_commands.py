@@ -71,7 +71,9 @@ def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
     from registry.publishing import Draft  # noqa: PLC0415
 
     image, framework = (
-        Draft(manifest, json.dumps(plain(manifest), indent=2, ensure_ascii=False), built.folder / f"{manifest.kind}.yaml")
+        Draft(
+            manifest, json.dumps(plain(manifest), indent=2, ensure_ascii=False), built.folder / f"{manifest.kind}.yaml"
+        )
         for manifest in (built.image, built.framework)
     )
     return image, framework

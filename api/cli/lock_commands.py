@@ -61,14 +61,18 @@ def read_request(path: Path, as_of: str) -> "Request":
     return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
-def lock(  # noqa: PLR0913 - the options of a command
+def lock(
     context: typer.Context,
     request: RequestPath,
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="LOCK", help="Default: NAME.lock beside it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="LOCK", help="Default: NAME.lock beside it.")
+    ] = None,
     upgrade: Annotated[list[str] | None, typer.Option(metavar="KIND/NAME", help="Move this one to its newest.")] = None,
     as_of: AsOf = "",
     *,
-    check: Annotated[bool, typer.Option("--check", help="Say whether the lock answers its request; write nothing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say whether the lock answers its request; write nothing.")
+    ] = False,
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
     from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
@@ -122,7 +126,11 @@ def _check(invocation: Invocation, request: "Request", path: Path) -> None:
     for warning in freshness.warnings:
         say(f"warning: {warning}")
     if invocation.as_json:
-        answer = {"fresh": not freshness.reasons, "reasons": list(freshness.reasons), "warnings": list(freshness.warnings)}
+        answer = {
+            "fresh": not freshness.reasons,
+            "reasons": list(freshness.reasons),
+            "warnings": list(freshness.warnings),
+        }
         output.print_json(lock_document(found) | {"path": str(path)} | answer)
     else:
         for reason in freshness.reasons:
@@ -158,7 +166,7 @@ def diff(
 
     invocation = of(context)
     locks = [read_lock(invocation, text) for text in (before, after)]
-    changes = difference(*locks, known_manifests(locks, invocation.opened.store))
+    changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
     if invocation.as_json:
         output.print_json(
             {

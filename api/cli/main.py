@@ -3,9 +3,8 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from api.cli.output import (
     EXIT_CONFLICT,
@@ -17,6 +16,9 @@ from api.cli.output import (
     show_error,
 )
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    import typer
 
 VERSION_FLAGS = (["--version"], ["-V"])
 
@@ -37,18 +39,9 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
     import typer  # noqa: PLC0415 - the version needs none of it
-    from typer.exceptions import TyperException  # noqa: PLC0415
 
-    as_json = "--json" in arguments
     try:
         outcome = typer.main.get_command(build_app()).main(args=arguments, prog_name="benchlock", standalone_mode=False)
-    except BenchlockError as error:
-        show_error(error, as_json=as_json)
-        return exit_code(error)
-    except TyperException as error:
-        usage = InvalidInputError(error.format_message(), next_step="benchlock --help lists commands and options")
-        show_error(usage, as_json=as_json)
-        return EXIT_INVALID
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
@@ -56,20 +49,30 @@ def run(arguments: list[str]) -> int:
         # Whoever read the output has left; nothing more can be said to them, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_REFUSED
-    except OSError as error:
-        where = str(error.filename) if error.filename else None
-        show_error(UnavailableError(f"the system refused: {error.strerror or error}", where=where), as_json=as_json)
-        return EXIT_UNAVAILABLE
-    except Exception as error:
-        if os.environ.get("BENCHLOCK_DEBUG"):
-            traceback.print_exc()
-        fault = UnavailableError(
-            f"a fault in benchlock itself: {type(error).__name__}: {error}",
-            next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
-        )
-        show_error(fault, as_json=as_json)
-        return EXIT_UNAVAILABLE
+    except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one message
+        shown = explained(error)
+        show_error(shown, as_json="--json" in arguments)
+        return exit_code(shown)
     return outcome if isinstance(outcome, int) else 0
+
+
+def explained(error: Exception) -> BenchlockError:
+    """The error as one that says what, where and the next step."""
+    from typer.exceptions import TyperException  # noqa: PLC0415
+
+    if isinstance(error, BenchlockError):
+        return error
+    if isinstance(error, TyperException):
+        return InvalidInputError(error.format_message(), next_step="benchlock --help lists commands and options")
+    if isinstance(error, OSError):
+        where = str(error.filename) if error.filename else None
+        return UnavailableError(f"the system refused: {error.strerror or error}", where=where)
+    if os.environ.get("BENCHLOCK_DEBUG"):
+        traceback.print_exception(error)
+    return UnavailableError(
+        f"a fault in benchlock itself: {type(error).__name__}: {error}",
+        next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
+    )
 
 
 def exit_code(error: Exception) -> int:
@@ -85,7 +88,7 @@ def exit_code(error: Exception) -> int:
     return next((code for kind, code in codes if isinstance(error, kind)), EXIT_INVALID)
 
 
-def build_app() -> Callable[..., object]:
+def build_app() -> "typer.Typer":
     """The typer application with every command. Commands import what they need when they are called."""
     import typer  # noqa: PLC0415
 

@@ -41,7 +41,9 @@ def run(
     locked = read_lock(invocation, lock)
     done = execute(invocation, locked, parse_isolation(isolation), allow_code=allow_code)
     if invocation.as_json:
-        output.print_json(run_document(done) | {key: part for key, part in lock_document(locked).items() if key != "platforms"})
+        output.print_json(
+            run_document(done) | {key: part for key, part in lock_document(locked).items() if key != "platforms"}
+        )
     else:
         print_outcome(done)
     if done.end is None or done.end.outcome != "done":
@@ -174,8 +176,12 @@ def _print_side_by_side(pairs: "list[tuple[Lock, Run]]") -> None:
     ]
     names = list(dict.fromkeys(name for figures_of_run in figures for name in figures_of_run))
     rows = [
-        (run.id, f"{lock.model.name} {lock.model.version}", f"{lock.framework.name} {lock.framework.version}")
-        + tuple(shown.get(name, "-") for name in names)
+        (
+            run.id,
+            f"{lock.model.name} {lock.model.version}",
+            f"{lock.framework.name} {lock.framework.version}",
+            *(shown.get(name, "-") for name in names),
+        )
         for (lock, run), shown in zip(pairs, figures, strict=True)
     ]
     output.print_table(("run", "model", "framework", *names), rows)

@@ -5,10 +5,11 @@ from pathlib import Path
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore, copy_out
 from evaluator.records.runs import Run
+from evaluator.runner.results import FILES
 
 
 def export_run(run: Run, store: BlobStore, folder: Path) -> int:
-    """Write every blob of ``run`` to ``folder`` under the name that says its role; how many.
+    """Write every blob of ``run`` to ``folder`` under the name that the harness gave it; how many.
 
     Raises:
         InvalidInputError: the run has no end yet, or the folder holds something already.
@@ -20,5 +21,6 @@ def export_run(run: Run, store: BlobStore, folder: Path) -> int:
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     for role, blob in run.end.blobs.items():
-        copy_out(store, blob, folder / role, name=f"{run.start.id} {role}")
+        name = Path(FILES.get(role, f"{role}.txt")).name
+        copy_out(store, blob, folder / name, name=f"{run.start.id} {role}")
     return len(run.end.blobs)

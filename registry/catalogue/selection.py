@@ -1,4 +1,4 @@
-"""Choosing one version to look at. (What a lock chooses is the resolver's.)"""
+"""Choosing one version to look at; what a lock chooses is for the resolver to say."""
 
 from collections.abc import Sequence
 

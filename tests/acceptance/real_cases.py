@@ -72,7 +72,7 @@ class Case:
         }
 
 
-def ports(  # noqa: PLR0913 - what a port is
+def ports(
     name: str,
     output: str,
     shape: list[int | None],
@@ -93,7 +93,9 @@ def ports(  # noqa: PLR0913 - what a port is
     }
 
 
-def _resnet8(name: str, framework: str, form: str, file: str, given: dict[str, Any], signature: str | None = None) -> Case:
+def _resnet8(
+    name: str, framework: str, form: str, file: str, given: dict[str, Any], signature: str | None = None
+) -> Case:
     expected = f"resnet8_cifar10__{file}@cifar10_jpeg_dev.npz"
     return Case(name, framework, form, f"resnet8_cifar10/{file}", expected, "cifar10_jpeg", 751, 1000, given, signature)
 

@@ -16,15 +16,27 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy of what the repository holds, so that leftovers of other builds do not count."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     for name in listing.splitlines():
-        if (ROOT / name).is_file() and name.split("/")[0] in (*PACKAGES, "tests", "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_file() and name.split("/")[0] in (
+            *PACKAGES,
+            "tests",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+        ):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source], check=True, capture_output=True
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source],
+        check=True,
+        capture_output=True,
     )
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
@@ -48,4 +60,4 @@ def test_the_locked_environments_have_hashes_and_no_index(name: str) -> None:
     pins = [line for line in lines if line and not line.startswith((" ", "#"))]
     assert pins
     assert all("==" in line and line.endswith("\\") for line in pins)
-    assert not [line for line in lines if "://" in line or line.startswith("--") and "hash" not in line]
+    assert not [line for line in lines if "://" in line or (line.startswith("--") and "hash" not in line)]

@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
-HEAVY = ("torch", "tensorflow", "onnxruntime", "ai_edge_litert", "mlperf_loadgen", "docker", "dvc", "huggingface_hub", "ray")
+HEAVY = (
+    "torch",
+    "tensorflow",
+    "onnxruntime",
+    "ai_edge_litert",
+    "mlperf_loadgen",
+    "docker",
+    "dvc",
+    "huggingface_hub",
+    "ray",
+)
 ONE_OWNER = (*HEAVY, "semver", "rfc8785", "ruamel", "tomlkit", "httpx", "installer")
 
 

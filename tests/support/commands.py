@@ -45,7 +45,7 @@ class Commands:
         document = json.loads(done.stdout) if done.stdout.strip() else {}
         return Answer(done.returncode, document, done.stderr)
 
-    def done(self, *words: str | Path) -> Any:
+    def done(self, *words: str | Path) -> Any:  # noqa: ANN401 - a JSON document
         """Run one command that must succeed; its document."""
         answer = self.call(*words)
         assert answer.code == 0, (words, answer)

@@ -120,7 +120,7 @@ def chosen(found: Resolution) -> tuple[str, ...]:
     return tuple(str(found.chosen()[kind]) for kind in ("model", "framework", "image", "dataset"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(universes, questions, preferred, st.randoms(use_true_random=False))
 def test_it_agrees_with_brute_force_in_any_order_of_rows(
     rows: list[Candidate], asked: Question, preferences: Preferences, order: random.Random
@@ -131,7 +131,7 @@ def test_it_agrees_with_brute_force_in_any_order_of_rows(
     assert (None if found is None else chosen(found)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(universes, questions)
 def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_need(
     rows: list[Candidate], asked: Question
@@ -147,7 +147,7 @@ def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_n
         assert set(answer) == {f"{kind}/{one}" for kind, one in fix.gives.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(universes, questions, st.randoms(use_true_random=False))
 def test_an_explanation_names_every_requirement_and_does_not_depend_on_the_order(
     rows: list[Candidate], asked: Question, order: random.Random

@@ -30,6 +30,8 @@ ADMITTED = [
     # each alternative by itself: the second names 1.5.0, but does not hold 1.5.0-rc.2; the first holds it, unnamed
     ("^1.0.0 || 1.5.0-rc.1", "1.5.0-rc.1", True),
     ("^1.0.0 || 1.5.0-rc.1", "1.5.0-rc.2", False),
+    # a lone * takes nothing away (npm's own code lets it swallow the other alternatives)
+    ("^1.1.0-rc.1 || *", "1.1.0-rc.1", True),
     # a comparator of the same alternative names it, whichever
     (">=1.0.0 <1.5.0-rc.3", "1.5.0-rc.2", True),
     # an exclusion names nothing

@@ -17,7 +17,7 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 echo "setting up $folder from $requirements" >&2
-"$folder/bin/python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r "$requirements"
-"$folder/bin/python" -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
+"$folder/bin/python" -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r "$requirements"
+"$folder/bin/python" -m pip install -qq --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
 # Byte code is compiled here, on every core, and not at each start of a command.
 "$folder/bin/python" -m compileall -q -j 0 "$folder/lib" >/dev/null || true

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,6 +19,8 @@ from evaluator.runner.jobs import Place
 _RUNS = "runs"
 _ALIVE = "alive"
 _PREFIX = "run/"
+_CREATION_SECONDS = 10
+_BETWEEN_LOOKS = 0.2
 
 
 @contextmanager
@@ -108,7 +111,13 @@ def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
         if engine is None:
             return
         try:
-            engine.remove(run)
+            _remove_containers(mark, run, engine)
         except UnavailableError:
             return
     shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_containers(mark: Path, run: RunId, engine: Engine) -> None:
+    """Also the one that the engine was asked for by a process that died before the answer: it comes a little later."""
+    while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
+        time.sleep(_BETWEEN_LOOKS)

@@ -1,4 +1,4 @@
-"""How long a command takes to start: `benchlock --version` and `list`, beside bare Python and, if there, `dvc --version`.
+"""How long a command takes to start: `benchlock` beside bare Python and, if it is there, `dvc --version`.
 
 Whole processes, interleaved round by round in one run; medians, and the ratio to bare Python round by round.
 """

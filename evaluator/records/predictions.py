@@ -1,19 +1,30 @@
 """Holding the predictions of two runs against each other: bit for bit, within a tolerance, or by their decisions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
-ORDER: tuple[Agreement, ...] = ("bit-equal", "within tolerance", "same decisions", "different")
-"""From the strongest to none."""
 
 TOP = (1, 5)
+_PIECE = 16 << 20
+_OVERLAP = 0.99
+_FROM_STRONGEST: tuple[Agreement | None, ...] = ("bit-equal", "within tolerance", "same decisions", None, "different")
+
 Tensor = npt.NDArray[Any]
+
+
+class _Slice(Protocol):
+    """A tensor in a file, of which rows are read when they are asked for."""
+
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+    def __getitem__(self, rows: slice) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,87 +36,167 @@ class Terms:
     threshold: float | None = None
 
 
+_UNNAMED = {"detections": Terms("detections")}
+"""What several outputs make together, and none of them is called."""
+
+
 @dataclass(frozen=True, slots=True)
 class Agreed:
     """How far two sets of predictions agree; ``reasons`` names each output that is not bit-equal.
 
-    ``changed`` maps k to the number of samples whose k best classes are others, summed over the outputs that have
-    classes: by so many samples a quality metric may move.
+    ``agreement`` is None where nothing but the metrics can decide. ``changed`` maps k to the number of samples whose k
+    best classes are others, summed over the outputs that have classes: by so many samples a metric may move.
     """
 
-    agreement: Agreement
+    agreement: Agreement | None
     reasons: tuple[str, ...]
     samples: int
     changed: Mapping[int, int]
 
 
+@dataclass(slots=True)
+class _Difference:
+    """What two tensors of one shape differ by, summed up piece by piece.
+
+    ``beyond`` counts the values that differ by more than the tolerance, ``decisions`` the samples (of detections, the
+    boxes) that were decided otherwise; None where the type has no decisions.
+    """
+
+    values: int = 0
+    differing: int = 0
+    largest: float = 0.0
+    beyond: int = 0
+    decisions: int | None = 0
+    changed: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOP, 0))
+
+    def __str__(self) -> str:
+        largest = f"by {self.largest:.3g} at most" if math.isfinite(self.largest) else "some by no finite amount"
+        return f"{self.differing} of {self.values} values differ, {largest}"
+
+
 def compare_predictions(original: Path, again: Path, terms: Mapping[str, Terms], *, other_processor: bool) -> Agreed:
-    """Compare two safetensors files with a tensor an output, first axis the sample.
+    """Compare two safetensors files with a tensor an output, first axis the sample; in memory is a piece at a time.
 
     An output agrees bit for bit; or within its declared tolerance, ``|b - a| <= absolute + relative * |a|``; or, where
-    none is declared and ``other_processor`` says that bits may differ, by its decisions. The weakest output decides.
+    none is declared and ``other_processor`` says that bits may differ, by its decisions: the class of a sample, for
+    detections the class and an overlap (IoU) of 0.99, in the order of the scores. Other outputs have no decisions. The
+    weakest output decides.
     """
     from safetensors import safe_open  # noqa: PLC0415 - only a verdict opens predictions
 
-    agreement: Agreement = "bit-equal"
+    agreement: Agreement | None = "bit-equal"
     reasons: list[str] = []
     changed = dict.fromkeys(TOP, 0)
     samples = 0
     with safe_open(original, "numpy") as left, safe_open(again, "numpy") as right:
         if set(left.keys()) != set(right.keys()):
-            return Agreed("different", ("the runs have other outputs",), 0, changed)
+            names = ", ".join(sorted(set(left.keys()) ^ set(right.keys())))
+            return Agreed("different", (f"only one of the runs has the outputs {names}",), 0, changed)
         for name in sorted(left.keys()):
-            a, b = left.get_tensor(name), right.get_tensor(name)
-            judged = terms.get(name, Terms("tensor"))
-            found, reason = _judge(a, b, judged, other_processor=other_processor)
-            agreement = max(agreement, found, key=ORDER.index)
-            samples = max(samples, len(a))
-            if reason:
-                reasons.append(f"output {name}: {reason}")
-            if found != "different" and judged.type == "class-scores":
-                changed = {k: count + _changed(a, b, k, judged) for k, count in changed.items()}
+            a, b = left.get_slice(name), right.get_slice(name)
+            samples = max(samples, *a.get_shape()[:1], 0)
+            judged = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
+            found, reason, moved = _judge(a, b, judged, other_processor=other_processor)
+            agreement = max(agreement, found, key=_FROM_STRONGEST.index)
+            reasons += [f"output {name}: {reason}"] if reason else []
+            changed = {k: count + moved.get(k, 0) for k, count in changed.items()}
     return Agreed(agreement, tuple(reasons), samples, changed)
 
 
-def _judge(a: Tensor, b: Tensor, terms: Terms, *, other_processor: bool) -> tuple[Agreement, str]:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return "different", f"{a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}"
-    if a.tobytes() == b.tobytes():
-        return "bit-equal", ""
-    largest = float(np.max(np.abs(b.astype(np.float64) - a.astype(np.float64))))
-    apart = f"{int(np.count_nonzero(a != b))} of {a.size} values differ, by {largest:.3g} at most"
+def _judge(
+    left: _Slice, right: _Slice, terms: Terms, *, other_processor: bool
+) -> tuple[Agreement | None, str, Mapping[int, int]]:
+    """The agreement of one output, why it is no better, and how many samples' best classes changed."""
+    a, b = (f"{part.get_dtype()}{list(part.get_shape())}" for part in (left, right))
+    if a != b:
+        return "different", f"{a} became {b}", {}
+    found = _differences(left, right, terms)
+    if not found.differing:
+        return "bit-equal", "", found.changed
+    if terms.tolerance is not None:
+        if found.beyond:
+            return "different", f"{found}, {found.beyond} of them beyond the declared tolerance", found.changed
+        return "within tolerance", f"{found}, all within the declared tolerance", found.changed
+    if not other_processor:
+        return "different", f"{found}, on the same kind of processor, and no tolerance is declared", found.changed
+    return *_by_decisions(found), found.changed
+
+
+def _by_decisions(found: _Difference) -> tuple[Agreement | None, str]:
+    if found.decisions is None:
+        word = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
+        return None, f"{found}; the processors differ, {word}"
+    if found.decisions:
+        return "different", f"{found}, and {found.decisions} decisions"
+    return "same decisions", f"{found}; the processors differ, and every decision is the same"
+
+
+def _differences(left: _Slice, right: _Slice, terms: Terms) -> _Difference:
+    total = _Difference()
+    for a, b in _pieces(left, right):
+        total.values += a.size
+        bits = [np.ascontiguousarray(piece).view(f"u{piece.itemsize}") for piece in (a, b)]
+        differing = int(np.count_nonzero(bits[0] != bits[1]))
+        if differing:
+            total.differing += differing
+            _add_amounts(total, a, b, terms)
+            _add_decisions(total, a, b, terms)
+    return total
+
+
+def _pieces(left: _Slice, right: _Slice) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same rows of both, some megabytes at a time."""
+    count, *rest = left.get_shape()
+    rows = max(1, _PIECE // max(1, 8 * math.prod(rest)))
+    for start in range(0, count, rows):
+        end = min(start + rows, count)
+        yield left[start:end], right[start:end]
+
+
+def _add_amounts(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> None:
+    before, after = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(after - before)
+    gap[(before == after) | (np.isnan(before) & np.isnan(after))] = 0.0  # equal infinities, and two that are no number
+    gap[np.isnan(gap)] = np.inf
+    total.largest = max(total.largest, float(gap.max()))
     if terms.tolerance is not None:
         absolute, relative = terms.tolerance
-        within = np.allclose(b, a, rtol=relative, atol=absolute)
-        agreement: Agreement = "within tolerance" if within else "different"
-        return agreement, f"{apart}, {'within' if within else 'more than'} the declared tolerance"
-    return _by_decisions(a, b, terms, apart, other_processor=other_processor)
+        total.beyond += int(np.count_nonzero(np.isinf(gap) | (gap > absolute + relative * np.abs(before))))
 
 
-def _by_decisions(a: Tensor, b: Tensor, terms: Terms, apart: str, *, other_processor: bool) -> tuple[Agreement, str]:
-    """Where no tolerance is declared: other bits are forgiven to another processor that decides the same."""
-    if not other_processor:
-        return "different", f"{apart}, on the same kind of processor, and no tolerance is declared"
-    if terms.type not in ("class-scores", "class-index"):
-        return "different", f"{apart}, no tolerance is declared, and a {terms.type} has no decisions to compare"
-    flipped = _changed(a, b, 1, terms)
-    if flipped:
-        return "different", f"{apart}, and {flipped} of {len(a)} decisions"
-    return "same decisions", f"{apart}; the processors differ, and every decision is the same"
-
-
-def _changed(a: Tensor, b: Tensor, k: int, terms: Terms) -> int:
-    """Samples whose ``k`` best classes differ, ties to the lowest index."""
-    left, right = (_best(tensor, k, terms) for tensor in (a, b))
-    return int(np.count_nonzero(np.any(left != right, axis=-1)))
+def _add_decisions(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> None:
+    if terms.type == "detections":
+        assert total.decisions is not None
+        total.decisions += int(np.count_nonzero(~_same_boxes(a, b)))
+    elif terms.type in ("class-scores", "class-index"):
+        for k in TOP:
+            left, right = (_best(tensor, k, terms) for tensor in (a, b))
+            total.changed[k] += int(np.count_nonzero(np.any(left != right, axis=-1)))
+        total.decisions = total.changed[1]
+    else:
+        total.decisions = None
 
 
 def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
-    if terms.type == "class-index":
-        return scores.reshape(len(scores), -1)
+    """The ``k`` best classes of each sample as a set (sorted), ties to the lowest index."""
     rows = scores.reshape(len(scores), -1)
+    if terms.type == "class-index":
+        return np.sort(rows[:, :k], axis=1)
     if rows.shape[1] == 1 and terms.threshold is not None:
         decisions: Tensor = rows >= terms.threshold
         return decisions
     best: Tensor = np.sort(np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k], axis=1)
     return best
+
+
+def _same_boxes(a: Tensor, b: Tensor) -> Tensor:
+    """Row by row (sample, class, score, x1, y1, x2, y2): the same sample and class, and boxes that overlap by 0.99."""
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    corner, other = np.maximum(left[:, 3:5], right[:, 3:5]), np.minimum(left[:, 5:7], right[:, 5:7])
+    common = np.prod(np.clip(other - corner, 0, None), axis=1)
+    areas = [np.prod(box[:, 5:7] - box[:, 3:5], axis=1) for box in (left, right)]
+    union = areas[0] + areas[1] - common
+    overlapping = common >= _OVERLAP * union
+    same: Tensor = np.all(left[:, :2] == right[:, :2], axis=1) & overlapping
+    return same

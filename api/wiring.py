@@ -53,7 +53,11 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnavailableError(f"the registry's folder cannot be made: {error.strerror}", where=str(home)) from error
+        raise UnavailableError(
+            f"the registry's folder cannot be made: {error.strerror}",
+            where=str(home),
+            next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
+        ) from error
     database = open_engine(home / DATABASE)
     upgrade(database)
     registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, now), Records(database))

@@ -168,7 +168,11 @@ def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, adv
             raise mismatch(name, blob.digest, found)
         draft.replace(target)
     except OSError as error:
-        raise UnavailableError(f"{name} cannot be written: {error.strerror or error}", where=str(target)) from error
+        raise UnavailableError(
+            f"{name} cannot be written: {error.strerror or error}",
+            where=str(target),
+            next_step="name a folder that you may write in, on a disk with space",
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
 

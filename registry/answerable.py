@@ -50,7 +50,11 @@ def check_answerable(request: Request, chosen: Chosen) -> None:
     """
     for subject, name in ((request, "the request"), *((one, f"{one.kind}/{one.name}") for one in chosen.all())):
         if reasons := unsupported(subject):
-            raise InvalidInputError(f"{name} cannot be run: {'; '.join(reasons)}", where=name)
+            raise InvalidInputError(
+                f"{name} cannot be run: {'; '.join(reasons)}",
+                where=name,
+                next_step="ask for less, or for another version of the artifact",
+            )
     _check_split(request, chosen.dataset)
     asked = request.asked
     check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)

@@ -52,7 +52,8 @@ def _problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError 
     if not _fits(value, kind):
         return _mismatch(place, value, [kind])
     if isinstance(kind, inspect.StructType):
-        return _struct_problem(place, value, kind)
+        tagged = kind.tag_field is not None and kind.tag_field in value
+        return _tagged_problem(place, value, [kind]) if tagged else _struct_problem(place, value, kind)
     if isinstance(kind, inspect.LiteralType) and value not in kind.values:
         return _none_of(place, value, kind)
     if isinstance(kind, inspect.DictType):
@@ -146,8 +147,9 @@ def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInp
     if isinstance(value, int | float) and any(isinstance(kind, inspect.StrType) for kind in kinds):
         written = place.spelling or _shown(value)
         return place.error(f"expected {expected}, found {_called(value)}: {written}", f'quote it: "{written}"')
-    what = f"expected {expected}, found {_called(value)}"
-    return place.error(f"{what}: {_shown(value)}" if isinstance(value, str | int | float) else what)
+    found = f"{_called(value)}: {_shown(value)}" if isinstance(value, str | int | float) else _called(value)
+    step = f"write {'one of them' if expected.startswith('one of') else expected}"
+    return place.error(f"expected {expected}, found {found}", step)
 
 
 def _name(kind: inspect.Type) -> str:

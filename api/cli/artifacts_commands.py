@@ -66,7 +66,9 @@ def read_text(path: Path, *, next_step: str) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInputError(
-            f"{path} is not UTF-8: {error.reason} at byte {error.start}", where=str(path)
+            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
+            where=str(path),
+            next_step="save it as UTF-8",
         ) from error
     except OSError as error:
         raise InvalidInputError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the group of this module."""
-    group = typer.Typer(help="Images: environments of frameworks.", no_args_is_help=True)
+    group = typer.Typer(help="Images: environments of frameworks.")
     group.command()(build)
     app.add_typer(group, name="image")
 

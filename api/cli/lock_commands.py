@@ -114,7 +114,11 @@ def write_text(path: Path, text: str) -> None:
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise UnavailableError(f"{path} cannot be written: {error.strerror or error}", where=str(path)) from error
+        raise UnavailableError(
+            f"{path} cannot be written: {error.strerror or error}",
+            where=str(path),
+            next_step="name a file in a folder that exists and that you may write in",
+        ) from error
 
 
 def _check(invocation: Invocation, request: "Request", path: Path) -> None:

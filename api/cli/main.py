@@ -40,8 +40,9 @@ def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
     import typer  # noqa: PLC0415 - the version needs none of it
 
+    words = arguments or ["--help"]
     try:
-        outcome = typer.main.get_command(build_app()).main(args=arguments, prog_name="benchlock", standalone_mode=False)
+        outcome = typer.main.get_command(build_app()).main(args=words, prog_name="benchlock", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
@@ -104,7 +105,6 @@ def build_app() -> "typer.Typer":
     app = typer.Typer(
         name="benchlock",
         help="A reproducible artifact registry and evaluation store for deep learning.",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

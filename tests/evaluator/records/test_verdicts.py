@@ -1,0 +1,261 @@
+"""Verdicts on reruns, and what may be compared: every reason for and against."""
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from artifacts.digest import digest_bytes
+from evaluator.records.comparison import comparable, host_differences
+from evaluator.records.predictions import Agreed, Agreement
+from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunStart, new_run_id
+from evaluator.records.verdicts import Verdict, differing_processors, judge
+from evaluator.statistics.figures import Interval, Metric
+from registry.lockfile import (
+    Content,
+    Lock,
+    LockedArtifact,
+    LockedDataset,
+    LockedHarness,
+    LockedImage,
+    LockedLimits,
+    from_content,
+)
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOST: dict[str, Any] = {
+    "cpu_model": "A CPU",
+    "cpu_flags": ["avx2", "sse"],
+    "cores": 2,
+    "memory": 24 << 30,
+    "kernel": "Linux 6.1",
+    "governor": None,
+    "engine": "Engine 27",
+    "accelerator": None,
+    "driver": None,
+}
+PLATFORM = {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"}
+
+
+def metric(name: str, value: float, n: int = 1000) -> Metric:
+    return Metric(name, value, "s" if name.startswith("latency") else "fraction", "lower", n, Interval(None, None), 1)
+
+
+METRICS = (metric("top1", 0.751), metric("top5", 0.9), metric("latency_p50", 0.002))
+DONE = RunEnd(outcome="done", ended_at=NOON + timedelta(minutes=1), metrics=METRICS)
+
+
+def run(
+    *,
+    end: RunEnd | None = DONE,
+    isolation: Isolation = "container",
+    platform: dict[str, str] | None = None,
+    **host: Any,  # noqa: ANN401 - facts of any type
+) -> Run:
+    start = RunStart(
+        id=new_run_id(NOON),
+        lock=digest_bytes(b"lock"),
+        attempt=1,
+        isolation=isolation,
+        platform=PLATFORM | (platform or {}),
+        host=HOST | host,
+        process={"pid": 1},
+        started_at=NOON,
+        image_id=digest_bytes(b"image"),
+    )
+    return Run(start, end)
+
+
+def ended(*metrics: Metric) -> Run:
+    return run(end=dataclasses.replace(DONE, metrics=metrics))
+
+
+def agreed(agreement: Agreement | None = "bit-equal", top1: int = 0, top5: int = 0) -> Agreed:
+    reasons = () if agreement == "bit-equal" else ("output p: because",)
+    return Agreed(agreement, reasons, 1000, {1: top1, 5: top5})
+
+
+def verdict(again: Run, found: Agreed | None = None, **equivalence: float) -> Verdict:
+    return judge(run(), again, agreed() if found is None else found, equivalence)
+
+
+def test_bit_equal_predictions_and_equal_metrics_are_reproduced() -> None:
+    assert verdict(run()) == Verdict(
+        "reproduced",
+        ("the predictions of all 1000 samples are bit-equal",),
+        ("latency_p50 was 0.002 s, and is 0.002 (+0.0%)",),
+        "bit-equal",
+    )
+
+
+@pytest.mark.parametrize("agreement", ["within tolerance", "same decisions", None])
+def test_weaker_agreement_is_reproduced_and_says_why(agreement: Agreement | None) -> None:
+    found = verdict(run(), agreed(agreement))
+    assert (found.verdict, found.reasons, found.predictions) == ("reproduced", ("output p: because",), agreement)
+
+
+def test_different_predictions_are_not_reproduced() -> None:
+    found = verdict(run(), agreed("different"))
+    assert (found.verdict, found.reasons, found.predictions) == (
+        "not reproduced",
+        ("output p: because",),
+        "different",
+    )
+
+
+def test_without_predictions_the_metrics_decide() -> None:
+    found = judge(run(), run(), None, {})
+    assert (found.verdict, found.predictions) == ("reproduced", None)
+    assert "no predictions were asked for" in found.reasons[0]
+
+
+@pytest.mark.parametrize("value", [0.750, 0.752])
+def test_another_quality_is_not_reproduced(value: float) -> None:
+    found = verdict(ended(metric("top1", value), *METRICS[1:]))
+    assert found.verdict == "not reproduced"
+    assert found.reasons == (f"top1 was 0.751 of 1000, and is {value:g} of 1000",)
+
+
+def test_quality_may_move_by_as_many_samples_as_changed() -> None:
+    moved = ended(metric("top1", 0.749), *METRICS[1:])
+    assert verdict(moved, agreed("within tolerance", top1=2)).verdict == "reproduced"
+    assert verdict(moved, agreed("within tolerance", top1=1, top5=9)).verdict == "not reproduced"
+
+
+def test_the_five_best_may_move_where_the_best_may_not() -> None:
+    moved = ended(METRICS[0], metric("top5", 0.899), METRICS[2])
+    assert verdict(moved, agreed("same decisions", top5=1)).verdict == "reproduced"
+    assert verdict(moved, agreed("same decisions")).verdict == "not reproduced"
+
+
+def test_another_number_of_samples_is_not_reproduced() -> None:
+    assert verdict(ended(metric("top1", 0.751, n=999), *METRICS[1:])).verdict == "not reproduced"
+
+
+def test_a_metric_of_one_run_alone_is_not_reproduced() -> None:
+    found = verdict(ended(*METRICS[:2]))
+    assert found.reasons == ("latency_p50 was measured in one of the runs only",)
+
+
+def test_times_are_reported_and_decide_nothing_of_themselves() -> None:
+    found = verdict(ended(*METRICS[:2], metric("latency_p50", 0.004)))
+    assert (found.verdict, found.reported) == ("reproduced", ("latency_p50 was 0.002 s, and is 0.004 (+100.0%)",))
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [(0.00221, "not reproduced"), (0.00179, "not reproduced"), (0.0021, "reproduced")]
+)
+def test_times_decide_where_the_request_says_so(value: float, word: str) -> None:
+    found = verdict(ended(*METRICS[:2], metric("latency_p50", value)), latency_p50=0.1)
+    assert found.verdict == word
+    text = (*found.reasons, *found.reported)[-1 if word == "reproduced" else 0]
+    assert "the margin of 10%" in text
+
+
+def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:
+    again = run(end=dataclasses.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", 0.004))), kernel="Linux 6.2")
+    found = verdict(again, latency_p50=0.1)
+    assert found.verdict == "reproduced"
+    assert found.reported[-1] == "times decide nothing here: the host's kernel differs: Linux 6.1, Linux 6.2"
+
+
+def failed(kind: str) -> Run:
+    return run(end=RunEnd(outcome="failed", ended_at=NOON, failure_class=kind, failure_message="it broke"))
+
+
+@pytest.mark.parametrize(
+    ("original", "again", "word"),
+    [
+        (failed("load"), failed("load"), "reproduced"),
+        (failed("load"), failed("out-of-memory"), "not reproduced"),
+        (failed("load"), run(), "not reproduced"),
+        (run(), failed("timeout"), "not reproduced"),
+    ],
+)
+def test_outcomes_are_compared_with_their_classes(original: Run, again: Run, word: str) -> None:
+    found = judge(original, again, None, {})
+    assert (found.verdict, found.predictions) == (word, None)
+    assert original.id in found.reasons[0]
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", "abandoned"])
+def test_what_has_no_answer_reproduces_nothing(outcome: Outcome) -> None:
+    cut = run(end=RunEnd(outcome=outcome, ended_at=NOON))
+    assert judge(cut, cut, None, {}).verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("host", "differ"),
+    [({}, False), ({"cpu_model": "Another"}, True), ({"cpu_flags": ["sse"]}, True), ({"kernel": "Linux 7"}, False)],
+)
+def test_processors_differ_in_model_or_flags(host: dict[str, Any], *, differ: bool) -> None:
+    assert differing_processors(run(), run(**host)) is differ
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (run(isolation="process"), "the isolation differs: container, process"),
+        (run(platform={"device": "cuda"}), "device differs: cpu, cuda"),
+        (run(platform={"arch": "arm64"}), "arch differs: amd64, arm64"),
+        (run(cpu_model="Another CPU"), "the host's cpu model differs: A CPU, Another CPU"),
+        (run(cpu_flags=["avx2", "avx512f", "sse"]), "the host's cpu flags differ in avx512f"),
+        (run(cores=4), "the host's cores differ"),
+        (run(governor="powersave"), "the host's governor differs: None, powersave"),
+        (run(driver="550"), "the host's driver differs: None, 550"),
+    ],
+)
+def test_where_and_how_it_ran_must_be_the_same(other: Run, reason: str) -> None:
+    (found,) = host_differences(run(), other)
+    assert reason in found
+
+
+def test_another_engine_makes_no_difference() -> None:
+    assert host_differences(run(), run(engine="Engine 28")) == ()
+
+
+def lock(**changes: Any) -> Lock:  # noqa: ANN401 - parts of any type
+    artifact = LockedArtifact(name="a", version="1.0.0", digest=digest_bytes(b"a"))
+    parts: dict[str, Any] = {
+        "schema": "1.0",
+        "request": {},
+        "model": artifact,
+        "dataset": LockedDataset(name="d", version="1.0.0", digest=digest_bytes(b"d"), split="test"),
+        "framework": artifact,
+        "image": LockedImage(name="i", version="1.0.0", digest=digest_bytes(b"i"), platforms=()),
+        "harness": LockedHarness(version="1", digest=digest_bytes(b"h"), size=1),
+        "limits": LockedLimits(seconds=60, bytes=1 << 30, cpus=1, processes=64),
+        "scenario": {"name": "accuracy", "batch": 1},
+        "metrics": {"top1": 1},
+    }
+    return from_content(Content(**(parts | changes)))
+
+
+def test_other_models_frameworks_and_images_are_what_is_compared() -> None:
+    other = LockedArtifact(name="b", version="2.0.0", digest=digest_bytes(b"b"))
+    assert comparable((lock(), run()), (lock(model=other, framework=other), run())) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dataset": LockedDataset(name="d", version="1.0.0", digest=digest_bytes(b"d"), split="dev")}, "the dataset"),
+        ({"dataset": LockedDataset(name="d", version="1.0.0", digest=digest_bytes(b"e"), split="test")}, "the dataset"),
+        ({"scenario": {"name": "accuracy", "batch": 2}}, "the scenario"),
+        ({"limits": LockedLimits(seconds=60, bytes=1 << 30, cpus=2, processes=64)}, "the limits"),
+        ({"metrics": {"top1": 2}}, "the definitions of metrics"),
+    ],
+)
+def test_the_question_must_be_the_same(changes: dict[str, Any], reason: str) -> None:
+    (found,) = comparable((lock(), run()), (lock(**changes), run()))
+    assert found.startswith(reason)
+
+
+def test_metrics_that_only_one_asks_for_are_no_difference() -> None:
+    assert comparable((lock(), run()), (lock(metrics={"top1": 1, "top5": 7}), run())) == ()
+
+
+def test_a_run_without_a_result_is_comparable_with_none() -> None:
+    cut = run(end=None)
+    assert comparable((lock(), run()), (lock(), cut)) == (f"{cut.id} has no result",)

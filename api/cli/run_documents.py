@@ -80,6 +80,9 @@ def print_outcome(run: Run) -> None:
         return
     if end.outcome == "failed":
         typer.echo(f"  {end.failure_class}: {end.failure_message}")
+    if {"verification", "run"} <= end.timings.keys():
+        spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
+        typer.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     if end.metrics:
         rows = [(metric.name, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
         output.print_table(("metric", "value", "95 % interval", "n"), rows)

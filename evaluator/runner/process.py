@@ -89,11 +89,12 @@ def end_group(leader: int) -> None:
 def end_abandoned(mark: Path) -> None:
     """Kill the processes of the run whose folder has ``mark``, unless its process id is another's by now."""
     try:
-        pid, born = mark.read_text(encoding="ascii").split()
+        number, born = mark.read_text(encoding="ascii").split()
+        pid = int(number)
     except (OSError, ValueError):
         return
-    if birth(int(pid)) == born:
-        end_group(int(pid))
+    if birth(pid) == born:
+        end_group(pid)
 
 
 def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:

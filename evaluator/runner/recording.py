@@ -9,7 +9,7 @@ from typing import Any
 
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
-from artifacts.store import BlobStore
+from artifacts.local import LocalStore
 from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
@@ -65,7 +65,7 @@ def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, f
 
 
 def ended(
-    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: BlobStore, at: datetime
+    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: LocalStore, at: datetime
 ) -> RunEnd:
     """The end of a run whose harness was started; what it left is put into ``store``.
 
@@ -73,11 +73,13 @@ def ended(
     """
     result, document, fault = _read(output)
     failure = failure_of(ending, result, fault, attempt.lock.limits.seconds)
+    blobs = _blobs(output, ending, store)
     metrics: tuple[Metric, ...] = ()
     if failure is None:
         assert result is not None
         try:
-            metrics = _metrics(attempt.lock, result, output)
+            samples = blobs.get("samples")
+            metrics = _metrics(attempt.lock, result, None if samples is None else store.path(samples.digest))
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
     return RunEnd(
@@ -86,7 +88,7 @@ def ended(
         failure_message=failure.message if failure else None,
         metrics=metrics,
         packages={found.name: found.version for found in result.environment.packages} if result else {},
-        blobs=_blobs(output, ending, store),
+        blobs=blobs,
         timings={**timings, **(result.timings if result else {})},
         details={**_details(attempt), "exit_code": ending.code, **_told(document)},
         ended_at=at,
@@ -101,15 +103,16 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _metrics(lock: Lock, result: Result, output: Path) -> tuple[Metric, ...]:
+def _metrics(lock: Lock, result: Result, kept: Path | None) -> tuple[Metric, ...]:
     from evaluator.statistics.metrics import Performance, Right, summarise  # noqa: PLC0415 - numpy and scipy, here alone
     from evaluator.statistics.samples import read_samples  # noqa: PLC0415
 
     quality = {name: Right(found.correct, found.n) for name, found in result.quality.items()}
     performance = None
     if result.performance is not None:
-        samples = read_samples(output / FILES["samples"])
-        timed = result.performance
+        if kept is None:
+            raise InvalidInputError("the harness left no samples of its performance phase")
+        samples, timed = read_samples(kept), result.performance
         if len(samples.latency) != timed.queries:
             raise InvalidInputError(
                 f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples"
@@ -118,7 +121,7 @@ def _metrics(lock: Lock, result: Result, output: Path) -> tuple[Metric, ...]:
     return summarise(definitions_of(lock), quality, performance)
 
 
-def _blobs(output: Path, ending: Ending, store: BlobStore) -> dict[str, Descriptor]:
+def _blobs(output: Path, ending: Ending, store: LocalStore) -> dict[str, Descriptor]:
     found = {}
     for role, path in FILES.items():
         stream = open_output(output, path)

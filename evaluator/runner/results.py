@@ -41,6 +41,10 @@ class Counted(Struct, frozen=True):
     correct: Count
     n: Count
 
+    def __post_init__(self) -> None:
+        if self.correct > self.n:
+            raise ValueError(f"{self.correct} of {self.n} are correct")
+
 
 class Timed(Struct, frozen=True):
     """The performance phase; ``duration_s`` from its first issue to its last answer."""
@@ -100,9 +104,9 @@ def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
 
 
 def open_output(output: Path, path: str) -> BinaryIO | None:
-    """A regular file below the output folder, or None. A link is never followed: it could lead to any file of the host.
+    """A regular file below the output folder, or None where there is none.
 
-    Nor is a folder of the path that is one.
+    No link is followed, on no part of the path: it could lead to any file of the host.
     """
     folder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -116,8 +120,7 @@ def open_output(output: Path, path: str) -> BinaryIO | None:
         return None
     finally:
         os.close(folder)
-    stream = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
+        os.close(descriptor)
         return None
-    return stream
+    return os.fdopen(descriptor, "rb")

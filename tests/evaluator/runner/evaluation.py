@@ -99,7 +99,10 @@ class Evaluation:
         )
 
     def _model(self) -> LockedArtifact:
-        files = [self._file(path, data) | {"role": "graph"} for path, data in self.files.items()]
+        files = [
+            self._file(path, data) | {"role": "code" if path.endswith(".py") else "graph"}
+            for path, data in self.files.items()
+        ]
         return self._artifact({**self.model, "files": files})
 
     def _dataset(self) -> LockedDataset:

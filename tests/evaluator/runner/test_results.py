@@ -1,0 +1,137 @@
+"""What is read of an output folder that untrusted code wrote, and what a failure is called."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifacts.errors import InvalidInputError
+from evaluator.runner.ending import Ending, Failure, failure_of
+from evaluator.runner.results import RESULT, Failed, Result, open_output, read_result
+
+DOCUMENT: dict[str, Any] = {
+    "schema": 1,
+    "harness": "1",
+    "outcome": "done",
+    "failure": None,
+    "quality": {"top1": {"correct": 3, "n": 4}},
+    "performance": None,
+    "loadgen": None,
+    "environment": {"python": "3.11.2", "packages": [{"name": "numpy", "version": "2.0"}], "threads": {}},
+    "timings": {"accuracy": 1.5},
+    "of a newer minor version": True,
+}
+
+
+def write(folder: Path, **changes: Any) -> None:  # noqa: ANN401 - any JSON value
+    (folder / RESULT).write_text(json.dumps(DOCUMENT | changes))
+
+
+def result(**changes: Any) -> Result:  # noqa: ANN401 - fields of any type
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.structs.replace(msgspec.convert(DOCUMENT, Result), **changes)
+
+
+def test_a_result_is_read_with_what_is_new_in_it(tmp_path: Path) -> None:
+    write(tmp_path)
+    found = read_result(tmp_path)
+    assert found is not None
+    assert (found[0].quality["top1"].correct, found[0].timings) == (3, {"accuracy": 1.5})
+    assert found[1] == DOCUMENT
+
+
+def test_no_result_is_none(tmp_path: Path) -> None:
+    assert read_result(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 2}, "of schema 2; this version reads 1"),
+        ({"schema": None}, "of schema None"),
+        ({"outcome": "splendid"}, "that is none"),
+        ({"outcome": "failed"}, "contradict each other"),
+        ({"failure": {"class": "load", "message": "x"}}, "contradict each other"),
+        ({"outcome": "failed", "failure": {"class": "mine", "message": "x"}}, "that is none"),
+        ({"quality": {"top1": {"correct": -1, "n": 4}}}, "that is none"),
+        ({"quality": {"top1": {"correct": 5, "n": 4}}}, "5 of 4 are correct"),
+        ({"timings": {"a": "b"}}, "that is none"),
+    ],
+)
+def test_a_result_that_is_none_is_said(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write(tmp_path, **changes)
+    with pytest.raises(InvalidInputError, match=message):
+        read_result(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b'"text"', b"\xff"])
+def test_bytes_that_are_no_result_are_said(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / RESULT).write_bytes(content)
+    with pytest.raises(InvalidInputError, match="that is none"):
+        read_result(tmp_path)
+
+
+def test_a_result_beyond_all_bounds_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / RESULT).open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(InvalidInputError, match="more than 16777216 bytes"):
+        read_result(tmp_path)
+
+
+def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the host")
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "link").symlink_to(secret)
+    (output / "folder").symlink_to(tmp_path)
+    (output / "real").mkdir()
+    os.mkfifo(output / "pipe")
+    for path in ("link", "folder/secret", "real", "pipe", "absent", "absent/file"):
+        assert open_output(output, path) is None, path
+    (output / "real" / "file").write_text("content")
+    stream = open_output(output, "real/file")
+    assert stream is not None
+    with stream:
+        assert stream.read() == b"content"
+
+
+def ending(code: int | None = 0, *, out_of_memory: bool = False, log: bytes = b"") -> Ending:
+    return Ending(code, out_of_memory, log, 0.1, 1.0)
+
+
+FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind in ("load", "crash", "out-of-memory")}
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "kind", "message"),
+    [
+        (ending(None), result(), "timeout", "longer than the limit of 9 s"),
+        (ending(None, out_of_memory=True), None, "timeout", "longer than the limit"),
+        (ending(137, out_of_memory=True), None, "out-of-memory", "the limit of memory was reached"),
+        (ending(0, out_of_memory=True), FAILED["crash"], "out-of-memory", "the limit of memory was reached"),
+        (ending(0, out_of_memory=True), FAILED["load"], "load", "why"),
+        (ending(0), FAILED["out-of-memory"], "out-of-memory", "why"),
+        (ending(137), None, "crash", "was killed by SIGKILL and left no result"),
+        (ending(-11), None, "crash", "was killed by SIGSEGV"),
+        (ending(3), None, "crash", "ended with exit code 3 and left no result"),
+        (ending(1, log=b"a\n\nb\n"), None, "crash", "left no result: a | b"),
+    ],
+)
+def test_a_failure_is_called_by_its_cause(how: Ending, left: Result | None, kind: str, message: str) -> None:
+    found = failure_of(how, left, None, 9)
+    assert found is not None
+    assert found.kind == kind
+    assert message in found.message
+
+
+def test_a_result_that_could_not_be_read_is_a_crash() -> None:
+    assert failure_of(ending(), None, "it is of schema 2", 9) == Failure("crash", "it is of schema 2")
+
+
+def test_what_is_done_is_no_failure() -> None:
+    assert failure_of(ending(), result(), None, 9) is None
+    assert failure_of(ending(out_of_memory=True), result(), None, 9) is None

@@ -39,7 +39,8 @@ def now() -> datetime:
 def open_registry(location: str, say: Callable[[str], None]) -> Registry:
     """The registry in the folder ``location``, made on first use, its schema brought up to date.
 
-    Runs that were abandoned by a process that is no more are recorded as such first, and said.
+    Runs that were abandoned by a process that is no more are recorded as such first, and said; what they left is
+    removed.
 
     Raises:
         InvalidInputError: ``location`` is a URL.
@@ -61,7 +62,8 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
     database = open_engine(home / DATABASE)
     upgrade(database)
     registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, now), Records(database))
-    if registry.records.unfinished():
+    # The folder of a run outlives its record where a container could not be removed, or a kill came late or early.
+    if registry.records.unfinished() or any(home.glob("runs/*")):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 
         for run in sweep(registry.records, connect_engine(), home, now):

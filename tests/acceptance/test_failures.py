@@ -1,0 +1,139 @@
+"""Runs that fail, of the real ONNX Runtime: each recorded with its class, nothing left, the next one unharmed."""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Commands
+from tests.support.digits import DIGITS, locked, model, request, written
+from tests.support.remains import remains
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+
+@pytest.fixture(scope="module")
+def folder(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where manifests lie that are published: a model that is well, several that are not, a picture that is none."""
+    folder = tmp_path_factory.mktemp("failures")
+    (folder / "prose.onnx").write_text("This is no model. It says so itself.\n" * 100)
+    models = [
+        model("well"),
+        model("prose", graph=folder / "prose.onnx"),
+        model("misnamed", name="picture"),
+        model("huge", shape=[None, 1, 16384, 16384], steps=_steps(size=16384)),
+        model("misshapen", shape=[None, 1, 16, 16], steps=_steps(size=16)),
+    ]
+    manifests = [written(folder / f"{one['name']}.yaml", one) for one in models]
+    registry.done("publish", DIGITS / "dataset.yaml", *manifests, _broken_pictures(folder))
+    return folder
+
+
+def _steps(size: int) -> list[dict[str, Any]]:
+    return [
+        {"decode": {"color": "L", "exif": "ignore"}},
+        {"resize": {"size": [size, size], "method": "bilinear", "antialias": True}},
+        {"cast": {"dtype": "float32"}},
+        {"transpose": {"layout": "NCHW"}},
+    ]
+
+
+def _broken_pictures(folder: Path) -> Path:
+    """The manifest of a dataset of three pictures, the second of which breaks off."""
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    whole = _png(8)
+    for name, content in (("first", whole), ("second", whole[: len(whole) // 2]), ("third", whole)):
+        (pictures / f"{name}.png").write_bytes(content)
+    (pictures / "index.csv").write_text("path,label\nfirst.png,1\nsecond.png,2\nthird.png,3\n")
+    document = {
+        "schema": 1,
+        "kind": "dataset",
+        "name": "broken",
+        "version": "1.0.0",
+        "license": "CC0-1.0",
+        "format": "image-index",
+        "splits": {"test": {"index": "pictures/index.csv", "samples": 3}},
+        "files": [{"path": "pictures/", "source": "./pictures"}],
+    }
+    return written(folder / "broken.yaml", document)
+
+
+def _png(size: int) -> bytes:
+    """A grey square (PNG, section 11.2: 8 bits, one channel)."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * size) * size)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def failed(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]:
+    """The failure of a run that must fail: told, recorded, and all that it leaves."""
+    answer = registry.call("run", lock, "--isolation", isolation)
+    run = answer.document
+    assert (answer.code, run["outcome"], run["isolation"], run["metrics"]) == (1, "failed", isolation, []), answer
+    assert "Traceback" not in answer.stderr
+    assert remains(registry) == []
+    recorded = registry.done("show", run["run"])
+    assert (recorded["outcome"], recorded["failure"]) == ("failed", run["failure"])
+    failure: dict[str, Any] = run["failure"]
+    return failure
+
+
+BOTH = pytest.mark.parametrize("isolation", ["container", "process"])
+
+
+@BOTH
+def test_a_model_file_that_is_no_model(registry: Commands, folder: Path, isolation: str) -> None:
+    failure = failed(registry, locked(registry, folder, request("prose")), isolation)
+    assert failure["class"] == "load"
+    assert "digits.onnx" in failure["message"]
+
+
+def test_an_input_that_the_graph_has_not(registry: Commands, folder: Path) -> None:
+    failure = failed(registry, locked(registry, folder, request("misnamed")), "container")
+    assert failure["class"] == "load"
+    assert "'picture'" in failure["message"]
+
+
+def test_tensors_that_the_graph_does_not_take(registry: Commands, folder: Path) -> None:
+    failure = failed(registry, locked(registry, folder, request("misshapen")), "container")
+    assert failure["class"] == "predict"
+    assert "16" in failure["message"]
+
+
+def test_a_picture_that_breaks_off(registry: Commands, folder: Path) -> None:
+    failure = failed(registry, locked(registry, folder, request("well", "broken")), "container")
+    assert failure["class"] == "step"
+    assert "second.png" in failure["message"]
+
+
+@BOTH
+def test_more_time_than_the_limit(registry: Commands, folder: Path, isolation: str) -> None:
+    failure = failed(registry, locked(registry, folder, request("well", time="3s", duration="10s")), isolation)
+    assert failure["class"] == "timeout"
+    assert "3 s" in failure["message"]
+
+
+def test_more_memory_than_the_limit(registry: Commands, folder: Path) -> None:
+    """The harness and ONNX Runtime have room in the limit, and the tensor that the model's steps make has not."""
+    failure = failed(registry, locked(registry, folder, request("huge", memory="256MiB")), "container")
+    assert failure["class"] == "out-of-memory"
+    assert "limit" in failure["message"]
+
+
+@BOTH
+def test_the_next_run_is_unharmed(registry: Commands, folder: Path, isolation: str) -> None:
+    failed(registry, locked(registry, folder, request("misnamed")), isolation)
+    lock = locked(registry, folder, request("well"))
+    run = registry.done("run", lock, "--isolation", isolation)
+    top1 = next(metric for metric in run["metrics"] if metric["name"] == "top1")
+    assert (run["outcome"], top1["n"]) == ("done", 359)
+    assert top1["value"] > 0.9
+    assert remains(registry) == []
+    assert registry.done("verify")["damaged"] == []

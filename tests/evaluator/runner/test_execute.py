@@ -124,7 +124,8 @@ def limits(seconds: float = 60, memory: int = 512 * MIB, processes: int = 64) ->
 
 @pytest.mark.engine
 def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluation, engine: Engine) -> None:
-    run = bench.runner(engine).run(bench.stored(layered.lock()))
+    lock = bench.stored(layered.lock())
+    run = bench.runner(engine).run(lock)
     assert run == bench.only()
     assert run.end is not None
     assert (run.end.outcome, run.end.failure_message) == ("done", None), bench.log(run)
@@ -146,18 +147,6 @@ def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluatio
     assert bench.leftovers() == []
     assert engine.remove(run.id) == 0
     assert bench.said == []
-
-
-@pytest.mark.engine
-def test_a_second_run_is_a_second_attempt_with_equal_predictions(
-    bench: Bench, layered: Evaluation, engine: Engine
-) -> None:
-    lock = bench.stored(layered.lock())
-    first, second = (bench.runner(engine).run(lock) for _ in range(2))
-    assert first.end is not None
-    assert second.end is not None
-    assert (first.start.attempt, second.start.attempt) == (1, 2)
-    assert first.end.blobs["predictions"] == second.end.blobs["predictions"]
 
 
 def failed(run: Run) -> tuple[str, str]:
@@ -299,8 +288,9 @@ def test_a_run_as_a_process_is_recorded_with_what_it_does_not_enforce(bench: Ben
 
 
 def test_a_process_is_ended_for_its_time(bench: Bench, bare: Evaluation) -> None:
-    run = bench.runner(None).run(bench.stored(bare.lock(limits=limits(seconds=0.1))))
+    run = bench.runner(None).run(bench.stored(bare.lock(limits=limits(seconds=0.1))), isolation="process")
     assert failed(run) == ("timeout", "it ran longer than the limit of 0.1 s, and was ended")
+    assert bench.said == []  # it was asked for
 
 
 def test_a_process_without_what_it_needs_is_a_crash_with_its_last_words(bench: Bench, bare: Evaluation) -> None:
@@ -316,11 +306,6 @@ def test_a_process_without_what_it_needs_is_a_crash_with_its_last_words(bench: B
     run = bench.runner(None).run(bench.stored(bare.lock(platforms=(platform,))))
     assert failed(run)[0] == "crash"
     assert "No module named 'numpy'" in bench.log(run)
-
-
-def test_an_isolation_that_was_asked_for_is_not_announced(bench: Bench, bare: Evaluation) -> None:
-    bench.runner(None).run(bench.stored(bare.lock()), isolation="process")
-    assert bench.said == []
 
 
 def test_a_container_that_cannot_be_had_starts_nothing(bench: Bench, bare: Evaluation) -> None:

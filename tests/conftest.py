@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from artifacts.local import LocalStore
+from artifacts.progress import SILENT
+from evaluator.images.base import debian_tarball
+from evaluator.images.workspaces import workspace
 from migrations import upgrade
 from registry.catalogue.database import open_engine
 from tests.support.commands import Commands
@@ -88,19 +92,28 @@ def engine_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def small_images(engine_url: str, tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    """A registry with images of ONNX Runtime and LiteRT, layers and all, and an engine that runs them."""
+def base_tarball(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The Debian base as a build makes it, kept between test sessions."""
     if shutil.which("mmdebstrap") is None:
         pytest.skip("needs mmdebstrap (Debian: apt-get install mmdebstrap)")
+    kept = request.config.cache.mkdir("benchlock-base")
+    with workspace(tmp_path_factory.mktemp("base")) as folder:
+        debian_tarball(folder / "base.tar", kept, LocalStore(kept / "blobs"), SILENT)
+        yield folder / "base.tar"
+
+
+@pytest.fixture(scope="session")
+def small_images(engine_url: str, base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """A registry with images of ONNX Runtime and LiteRT, layers and all, and an engine that runs them."""
     commands = Commands(tmp_path_factory.mktemp("images") / "registry", engine_url)
     for framework in ("onnxruntime==1.31.1", "litert==2.3.0"):
-        commands.done("image", "build", framework)
+        commands.done("image", "build", framework, "--base", base_tarball)
     return commands
 
 
 @pytest.fixture(scope="session")
-def images(small_images: Commands) -> Commands:
+def images(small_images: Commands, base_tarball: Path) -> Commands:
     """The same registry, with PyTorch and TensorFlow too."""
     for framework in ("pytorch==2.13.0", "tensorflow==2.21.0"):
-        small_images.done("image", "build", framework)
+        small_images.done("image", "build", framework, "--base", base_tarball)
     return small_images

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-RESNET8_STEPS = [{"decode": {"color": "RGB", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
-MOBILENET_STEPS = [
+RESNET8_STEPS: list[dict[str, Any]] = [{"decode": {"color": "RGB", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
+MOBILENET_STEPS: list[dict[str, Any]] = [
     {"decode": {"color": "RGB", "exif": "ignore"}},
     {"resize": {"shorter": 256, "method": "bilinear", "antialias": True}},
     {"center_crop": {"size": [224, 224]}},
     {"cast": {"dtype": "float32"}},
     {"normalize": {"mean": [127.5, 127.5, 127.5], "std": [127.5, 127.5, 127.5]}},
 ]
-MNIST_STEPS = [{"decode": {"color": "L", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
+MNIST_STEPS: list[dict[str, Any]] = [{"decode": {"color": "L", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
 TO_NCHW: list[dict[str, Any]] = [{"transpose": {"layout": "NCHW"}}]
 
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ import pytest
 
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
-from evaluator.images.base import debian_tarball
 from evaluator.images.build import Builder, BuildOptions, BuiltImage
 from evaluator.images.workspaces import workspace
 
@@ -88,17 +86,6 @@ def configure_pip(environment: pytest.MonkeyPatch, folder: Path) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "blobs")
-
-
-@pytest.fixture(scope="session")
-def base_tarball(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The Debian base as a build makes it, kept between test sessions."""
-    if shutil.which("mmdebstrap") is None:
-        pytest.skip("needs mmdebstrap (Debian: apt-get install mmdebstrap)")
-    kept = request.config.cache.mkdir("benchlock-base")
-    with workspace(tmp_path_factory.mktemp("base")) as folder:
-        debian_tarball(folder / "base.tar", kept, LocalStore(kept / "blobs"), SILENT)
-        yield folder / "base.tar"
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluator.statistics.figures import Interval
 from evaluator.statistics.intervals import (
     UNBOUNDED,
-    Interval,
     fraction,
     mean_in_blocks,
     quantile,

@@ -147,6 +147,10 @@ def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluatio
     assert bench.leftovers() == []
     assert engine.remove(run.id) == 0
     assert bench.said == []
+    again = bench.runner(engine).run(lock)
+    assert again.start.attempt == 2
+    assert again.end is not None
+    assert again.end.blobs["predictions"] == run.end.blobs["predictions"]
 
 
 def failed(run: Run) -> tuple[str, str]:

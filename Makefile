@@ -41,6 +41,7 @@ schemas: $(DEV) ## write docs/schemas anew from the types
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/example.in -o requirements/example.txt
 
 engine: ## a private Docker engine in .engine (Debian as root: installs it); `make demo` finds it
 	@sh tests/support/system.sh

@@ -175,7 +175,6 @@ START_GAPS: dict[str, Callable[[], RunStart]] = {
     "started_at": lambda: start(started_at=NOON.replace(tzinfo=None)),
 }
 END_GAPS: dict[str, RunEnd] = {
-    "metrics": end(metrics=()),
     "packages": end(packages={}),
     "blobs": end(blobs={}),
     "timings": end(timings={}),

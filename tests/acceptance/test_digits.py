@@ -1,0 +1,69 @@
+"""The digits example in every framework and format: published, locked, run in a container, run again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.support.commands import Commands
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODELS = sorted(path.stem for path in (DIGITS / "models").glob("digits-*.yaml"))
+SAMPLES, RIGHT = 359, 358
+
+
+@pytest.fixture(scope="module")
+def published(images: Commands) -> Commands:
+    images.done("publish", DIGITS / "dataset.yaml", *(DIGITS / "models" / f"{model}.yaml" for model in MODELS))
+    return images
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def ran(
+    request: pytest.FixtureRequest, published: Commands, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """Each model's lock, and its run."""
+    lock = tmp_path_factory.mktemp("locks") / f"{request.param}.lock"
+    published.done("lock", DIGITS / "requests" / f"{request.param}.yaml", "-o", lock)
+    return lock, published.done("run", lock, "--isolation", "container")
+
+
+def test_a_model_is_as_right_in_a_container_as_its_claim_says(ran: tuple[Path, dict[str, Any]]) -> None:
+    _, run = ran
+    top1 = next(metric for metric in run["metrics"] if metric["name"] == "top1")
+    assert (run["outcome"], run["isolation"]) == ("done", "container")
+    assert (top1["n"], round(top1["value"] * top1["n"])) == (SAMPLES, RIGHT)
+
+
+def test_every_metric_has_a_unit_an_n_and_an_interval(ran: tuple[Path, dict[str, Any]]) -> None:
+    _, run = ran
+    names = {metric["name"] for metric in run["metrics"]}
+    assert names == {"top1", "top5", "latency_p50", "latency_p90", "latency_p99", "throughput"}
+    for metric in run["metrics"]:
+        low, high = metric["ci"]
+        assert metric["unit"]
+        assert metric["n"] >= SAMPLES
+        assert low <= metric["value"] <= high
+
+
+def test_a_rerun_is_bit_equal(ran: tuple[Path, dict[str, Any]], published: Commands) -> None:
+    lock, run = ran
+    verdict = published.done("rerun", lock, "--against", run["run"])
+    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
+
+
+def test_frameworks_decide_the_same(published: Commands, tmp_path: Path) -> None:
+    decisions = set()
+    for run in published.done("runs", "--limit", "100")["runs"]:
+        document = published.done("show", run["run"])
+        if document["outcome"] == "done" and "predictions" in document["blobs"]:
+            folder = tmp_path / run["run"].replace("/", "-")
+            published.done("get", run["run"], "-o", folder)
+            (scores,) = load_file(folder / "predictions.safetensors").values()
+            if len(scores) == SAMPLES:
+                decisions.add(np.argmax(scores.reshape(SAMPLES, -1), axis=1).tobytes())
+    assert len(decisions) == 1

@@ -87,7 +87,8 @@ class Builder:
         base = self._base(options.base) if options.layers else None
         target = host_target() if base is None else base.target
         with self.progress.task("resolving wheels"):
-            wheels = resolve([choice.requirement, *HARNESS_REQUIREMENTS, *extra], target, options.index)
+            wanted = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
+            wheels = resolve(wanted, target, options.index, scratch=self.workspace)
         _refuse_accelerators(wheels, options.device)
         platform, files = self._lock(wheels, target, options)
         if base is not None:

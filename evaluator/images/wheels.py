@@ -45,8 +45,12 @@ class IndexOptions:
         return links if self.index_url is None else [*links, f"--index-url={self.index_url}"]
 
 
-def resolve(requirements: Sequence[str], target: Target, index: IndexOptions) -> tuple[Wheel, ...]:
+def resolve(
+    requirements: Sequence[str], target: Target, index: IndexOptions, scratch: Path | None = None
+) -> tuple[Wheel, ...]:
     """The wheels that satisfy all ``requirements`` together on ``target``, sorted by name.
+
+    What pip reports lies in ``scratch`` for a moment, by default in the system's folder for such files.
 
     Raises:
         InvalidInputError: no set of wheels does.
@@ -59,7 +63,7 @@ def resolve(requirements: Sequence[str], target: Target, index: IndexOptions) ->
             "pip evaluates environment markers for the interpreter that runs it",
             next_step=f"install benchlock with Python {target.python}, or give a --base with Python {running_python()}",
         )
-    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+    with tempfile.TemporaryDirectory(prefix="resolution-", dir=scratch) as folder:
         report = Path(folder) / "report.json"
         chosen = ["--dry-run", "--ignore-installed", f"--report={report}", *_target_arguments(target)]
         _pip(["install", *chosen, *index.arguments(), *requirements])

@@ -118,21 +118,24 @@ def test_a_killed_publish_publishes_nothing_by_halves(tmp_path: Path, numbers: r
 
 
 def test_a_killed_image_build_publishes_nothing_by_halves(tmp_path: Path, numbers: random.Random) -> None:
-    commands = Commands(tmp_path / "registry")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    commands = Commands(tmp_path / "registry", variables={"TMPDIR": str(temporary)})
     build = ("image", "build", "onnxruntime==1.31.1", "--no-layers")
 
-    def fetching() -> bool:
-        return any((commands.registry / "builds").glob("work-*/wheels*"))
+    def working(what: str) -> Callable[[], bool]:
+        return lambda: any((commands.registry / "builds").glob(f"work-*/{what}"))
 
-    for moment in (fetching, lambda: blobs(commands) > 0):
+    for moment in (working("resolution-*"), working("wheels*"), lambda: blobs(commands) > 0):
         assert cut(commands, *build, when=moment, after=numbers.uniform(0, 0.2)) == KILLED
         assert commands.done("verify")["damaged"] == []
         assert names(commands) == []
-    assert blobs(commands) > 0  # the second moment was in the middle of publishing
+    assert blobs(commands) > 0  # the last moment was in the middle of publishing
     commands.done(*build)
     assert names(commands) == ["framework/onnxruntime@1.31.1", "image/onnxruntime-cpu@1.0.0"]
     assert not [*(commands.registry / "builds").glob("work-*")]
     assert_intact(commands, blobs(commands))
+    assert not [*temporary.iterdir()]
 
 
 @pytest.mark.engine

@@ -71,6 +71,12 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
     return registry
 
 
+def leftovers(home: Path) -> bool:
+    """Whether a folder of a run is there: of a living one, or of one whose container could not be removed yet."""
+    runs = home / "runs"
+    return runs.is_dir() and any(runs.iterdir())
+
+
 def connect_engine() -> Engine | None:
     """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
     return Engine.connect(os.environ.get("DOCKER_HOST"))
@@ -80,4 +86,13 @@ def build_runner(registry: Registry, progress: "Progress", say: Callable[[str], 
     """What runs locks on this machine, in containers if an engine answers."""
     from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
 
-    return Runner(registry.home, registry.store, registry.records, connect_engine(), now, progress, say)
+    return Runner(
+        registry.home,
+        registry.store,
+        registry.records,
+        connect_engine(),
+        now,
+        progress,
+        say,
+        registry.catalogue.put_lock,
+    )

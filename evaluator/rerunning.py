@@ -43,8 +43,10 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: LocalStore) -> Ver
 
 def _agreed(lock: Lock, original: Run, again: Run, store: LocalStore) -> Agreed | None:
     blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
-    if None in blobs:
+    if blobs == [None, None]:
         return None
+    if None in blobs:
+        return Agreed("different", ("only one of the runs left predictions",), 0, {})
     paths = []
     for run, blob in zip((original, again), blobs, strict=True):
         assert blob is not None

@@ -227,7 +227,7 @@ def get(
 
 def yank(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="KIND/NAME@VERSION")],
+    target: Annotated[str, typer.Argument(metavar="KIND/NAME@VERSION", help="One version.")],
     reason: Annotated[str, typer.Option(help="Why nobody should choose it any more.")] = "",
     *,
     undo: Annotated[bool, typer.Option("--undo", help="Admit it to new resolutions again.")] = False,

@@ -161,8 +161,8 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
 
 def diff(
     context: typer.Context,
-    before: Annotated[str, typer.Argument(metavar="LOCK")],
-    after: Annotated[str, typer.Argument(metavar="LOCK")],
+    before: Annotated[str, typer.Argument(metavar="LOCK", help="A lockfile, or a lock's id.")],
+    after: Annotated[str, typer.Argument(metavar="LOCK", help="The one to compare it with.")],
 ) -> None:
     """Say what changed from one lock to another, by artifact."""
     from registry.difference import diff as difference  # noqa: PLC0415

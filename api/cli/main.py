@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 VERSION_FLAGS = (["--version"], ["-V"])
 
 
+class Interrupted(BenchlockError):  # noqa: N818 - an answer to the user's own key, no error
+    """The user ended the command."""
+
+    code = "interrupted"
+
+
 def main() -> None:
     """Run the command line in ``sys.argv`` and exit with its code.
 
@@ -44,12 +50,12 @@ def run(arguments: list[str]) -> int:
     try:
         outcome = typer.main.get_command(build_app()).main(args=words, prog_name="benchlock", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("interrupted\n")
+        show_error(Interrupted("interrupted"), as_json="--json" in arguments)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has left; nothing more can be said to them, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_REFUSED
+        return EXIT_UNAVAILABLE
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one message
         shown = explained(error)
         show_error(shown, as_json="--json" in arguments)

@@ -86,8 +86,9 @@ class Bars:
             yield lambda _step: None
             return
         from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+        from rich.markup import escape  # noqa: PLC0415
         from rich.progress import Progress  # noqa: PLC0415
 
         with Progress(console=Console(stderr=True), transient=True) as bars:
-            shown = bars.add_task(label, total=total)
+            shown = bars.add_task(escape(label), total=total)
             yield lambda step: bars.advance(shown, step)

@@ -62,12 +62,11 @@ def parse_isolation(text: str) -> "Isolation | None":
 
 
 def execute(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> "Run":
-    """Run a lock on this machine, and keep the lock with its run."""
+    """Run a lock on this machine."""
     from api.wiring import build_runner  # noqa: PLC0415
 
-    registry = invocation.opened
-    registry.catalogue.put_lock(lock)
-    return build_runner(registry, invocation.progress, say).run(lock, isolation=isolation, allow_code=allow_code)
+    runner = build_runner(invocation.opened, invocation.progress, say)
+    return runner.run(lock, isolation=isolation, allow_code=allow_code)
 
 
 def rerun(

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select
@@ -53,6 +54,8 @@ class Records:
             recorded = _get(connection, run)
             if recorded.end is not None:
                 raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+            if end.ended_at < recorded.start.started_at:  # a clock was set back in between
+                end = replace(end, ended_at=recorded.start.started_at)
             check_end(recorded.start, end)
             for table, rows in _rows_of(run, end):
                 if rows:

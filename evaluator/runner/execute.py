@@ -17,6 +17,7 @@ from artifacts.progress import Progress
 from evaluator.images.environment import Environments
 from evaluator.records.records import Records, RunEndedError
 from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
+from evaluator.runner.agreement import check_agreement
 from evaluator.runner.choice import check_code, choose_isolation, choose_platform
 from evaluator.runner.container import ContainerRun, provide_image, run_container
 from evaluator.runner.ending import Ending, Failure
@@ -35,7 +36,8 @@ from registry.manifests import Model
 class Runner:
     """Runs locks. ``home`` is the registry's folder, below which job folders and environments lie.
 
-    ``say`` is told what a person should know, such as an isolation that was not asked for.
+    ``say`` is told what a person should know, such as an isolation that was not asked for. ``keep`` stores a lock: only
+    once all that it names was found, since a stored lock says what must never be collected.
     """
 
     home: Path
@@ -45,9 +47,10 @@ class Runner:
     now: Callable[[], datetime]
     progress: Progress
     say: Callable[[str], None]
+    keep: Callable[[Lock], object]
 
     def run(self, lock: Lock, *, isolation: Isolation | None = None, allow_code: bool = False) -> Run:
-        """Run ``lock``, which the registry has stored, and return the record: of a failure too.
+        """Run ``lock`` and return the record: of a failure too.
 
         Raises:
             IntegrityError: bytes are not what the lock says; nothing was started.
@@ -57,6 +60,7 @@ class Runner:
         """
         host = this_host()
         attempt = self._decide(lock, host, isolation, allow_code=allow_code)
+        self.keep(lock)
         with claimed(self.home, attempt.id) as place:
             self.records.start(self._start(attempt, host))
             self._conduct(attempt, place)
@@ -74,6 +78,7 @@ class Runner:
         if word is not None:
             self.say(word)
         verified = verify_lock(lock, platform, self.store, self.progress)
+        check_agreement(lock, platform, verified.manifests)
         return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified)
 
     def _start(self, attempt: Attempt, host: Host) -> RunStart:
@@ -105,8 +110,9 @@ class Runner:
         except KeyboardInterrupt:
             self._finish(attempt, cut_short(attempt, None, timings, self.now()))
             raise
-        except BenchlockError as error:
-            self._finish(attempt, cut_short(attempt, Failure("engine", error.what), timings, self.now()))
+        except Exception as error:
+            reason = error.what if isinstance(error, BenchlockError) else f"{type(error).__name__}: {error}"
+            self._finish(attempt, cut_short(attempt, Failure("engine", reason), timings, self.now()))
             raise
 
     def _finish(self, attempt: Attempt, end: RunEnd) -> None:

@@ -79,7 +79,7 @@ class Output:
             return False
         try:
             found: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         if set(found) != {"phase", "done", "total"} or not all(
             isinstance(found[key], int) for key in ("done", "total")

@@ -86,7 +86,8 @@ def _claim(root: Path) -> int:
 def _dead(root: Path) -> Iterator[bool]:
     """Whether nobody holds the run; while the context is held, nobody else finds it dead."""
     try:
-        descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+        # Made if it is not there: whoever is about to claim the folder then waits, and finds it gone.
+        descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         yield True
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
@@ -128,11 +129,27 @@ class Evaluation:
         return self._artifact({**manifest, "predictor": "onnxruntime", "distributions": ["onnxruntime"]})
 
     def _image(self) -> LockedArtifact:
-        platform = {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11", "wheels": "pylock.toml"}
+        platform: dict[str, Any] = {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"}
+        platform["wheels"] = "pylock.toml"
         manifest = {"schema": 1, "kind": "image", "name": "matrix-cpu", "version": "1.0.0", "license": "various"}
         provides = {"framework": "onnxruntime", "version": "1.31.1"}
-        pylock = self._file("pylock.toml", PYLOCK) | {"role": "wheels"}
-        return self._artifact({**manifest, "provides": provides, "platforms": [platform], "files": [pylock]})
+        files = [self._file("pylock.toml", PYLOCK) | {"role": "wheels"}]
+        files += [
+            {"path": wheel.path, "role": "wheels", "sha256": wheel.sha256, "size": wheel.size}
+            for wheel in self.platform.wheels
+        ]
+        if self.platform.image_id is not UNSET and self.platform.layers is not UNSET:
+            platform["config"] = self.platform.image_id
+            platform["layers"] = [layer.digest for layer in self.platform.layers]
+            files.append(self._blob("config.json", "config", self.platform.image_id, self.platform.config_size))
+            files += [
+                self._blob(f"{to_hex(one.digest)}.tar", "layer", one.digest, one.size) for one in self.platform.layers
+            ]
+        return self._artifact({**manifest, "provides": provides, "platforms": [platform], "files": files})
+
+    @staticmethod
+    def _blob(path: str, role: str, digest: Digest, size: object) -> dict[str, Any]:
+        return {"path": path, "role": role, "sha256": to_hex(digest), "size": size}
 
     def _harness(self) -> LockedHarness:
         sources = self.folder / "harness-sources"

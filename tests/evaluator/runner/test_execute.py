@@ -49,7 +49,7 @@ class Bench:
     said: list[str]
 
     def runner(self, engine: Engine | None) -> Runner:
-        return Runner(self.home, self.store, self.records, engine, now, SILENT, self.said.append)
+        return Runner(self.home, self.store, self.records, engine, now, SILENT, self.said.append, id)
 
     def stored(self, lock: Lock) -> Lock:
         """The lock, known to the registry."""
@@ -247,7 +247,7 @@ def test_a_killed_runner_leaves_an_abandoned_run(
         lock = load(Path({str(tmp_path / "the.lock")!r}).read_text(), "lock")
         now = lambda: datetime.now(UTC)
         engine = Engine.connect({engine_url!r})
-        Runner(home, LocalStore(home / "blobs"), Records(database), engine, now, SILENT, print).run(lock)
+        Runner(home, LocalStore(home / "blobs"), Records(database), engine, now, SILENT, print, id).run(lock)
     """
     runner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
     name = _wait_for(lambda: bench.leftovers() and (bench.home / "runs" / bench.leftovers()[0] / "container").exists())

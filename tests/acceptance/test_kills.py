@@ -140,8 +140,10 @@ def test_a_killed_image_build_publishes_nothing_by_halves(tmp_path: Path, number
 
 @pytest.mark.engine
 @pytest.mark.image
-def test_a_killed_build_of_layers_changes_nothing(registry: Commands, numbers: random.Random) -> None:
-    build = ("image", "build", "onnxruntime==1.31.1")
+def test_a_killed_build_of_layers_changes_nothing(
+    registry: Commands, base_tarball: Path, numbers: random.Random
+) -> None:
+    build = ("image", "build", "onnxruntime==1.31.1", "--base", base_tarball)
     registry.done("gc")
     published, count = names(registry), blobs(registry)
 

@@ -2,7 +2,8 @@
 # engine.sh start|stop [FOLDER]: a Docker engine of the project's own, on FOLDER/docker.sock (.engine), apart from any other.
 set -eu
 folder=$(realpath -m "${2:-.engine}")
-running() { [ -f "$folder/docker.pid" ] && kill -0 "$(cat "$folder/docker.pid")" 2>/dev/null; }
+# A pid may have passed on to a stranger since the engine died.
+running() { [ -f "$folder/docker.pid" ] && grep -qs dockerd "/proc/$(cat "$folder/docker.pid")/comm"; }
 
 case ${1:-} in
 start)

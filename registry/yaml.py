@@ -123,7 +123,9 @@ def read(text: bytes | str, name: str) -> Document:
         return _Reader(YAML(typ="safe", pure=True).parse(characters), name).document()
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise InvalidInputError("the text is not UTF-8", where=f"{name}, line {line}") from error
+        raise InvalidInputError(
+            "the text is not UTF-8", where=f"{name}, line {line}", next_step="save it as UTF-8"
+        ) from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = f"not YAML: {error.problem or error.context}"
@@ -144,7 +146,7 @@ class _Reader:
         next(self._events)
         start = next(self._events)
         if isinstance(start, StreamEndEvent):
-            raise self._refusal("", start, "the text holds no document")
+            raise self._refusal("", start, "the text holds no document", "write one, or name another file")
         if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
             raise self._refusal("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
         value = self._value(next(self._events), "", 0)

@@ -50,8 +50,8 @@ engine: ## a private Docker engine in .engine (Debian as root: installs it); `ma
 engine-stop: ## end that engine
 	@sh tests/support/engine.sh stop
 
-clean: ## remove what the targets above made
-	rm -rf $(VENV) .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+clean: engine-stop ## remove what the targets above made
+	rm -rf .engine $(VENV) .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml
 	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt

@@ -10,7 +10,7 @@ from artifacts.digest import Descriptor, Digest, chunks, describe, digest_bytes
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, unnoticed
 
-REPAIR = "publish the file again (the right bytes replace the damaged ones), or import a bundle that holds it"
+REPAIR = "publish the file again: the right bytes replace the damaged ones"
 
 
 class BlobNotFoundError(UnknownNameError):

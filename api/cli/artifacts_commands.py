@@ -136,14 +136,19 @@ def show(
     """Show an artifact's manifest, or a run with everything that was recorded."""
     invocation = of(context)
     if target.startswith(RUN_PREFIX):
+        from api.cli.lock_commands import lock_document, read_lock  # noqa: PLC0415
         from api.cli.run_documents import print_run, run_document  # noqa: PLC0415
         from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+        from registry.names import KINDS  # noqa: PLC0415
 
         run = invocation.opened.records.get(parse_run_id(target))
+        what = lock_document(read_lock(invocation, run.start.lock))
         if invocation.as_json:
-            output.print_json(run_document(run, full=True))
+            output.print_json(run_document(run, full=True) | {kind: what[kind] for kind in KINDS})
         else:
             print_run(run)
+            typer.echo("\nof")
+            output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
         return
     entry, versions = find(invocation, target)
     document = entry_document(entry) | {

@@ -80,6 +80,7 @@ def lock(
     from registry.locking import preferences_of  # noqa: PLC0415
     from registry.locks import Harness, make_lock  # noqa: PLC0415
     from registry.names import parse_target  # noqa: PLC0415
+    from registry.staleness import check_lock  # noqa: PLC0415
 
     invocation = of(context)
     registry = invocation.opened
@@ -92,6 +93,9 @@ def lock(
     preferences = preferences_of(read_lock(invocation, str(path)), moved) if path.exists() else {}
     made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
     write_text(path, dump(made))
+    with registry.catalogue.snapshot(asked.as_of) as snapshot:
+        for warning in check_lock(made, asked, snapshot).warnings:
+            say(f"warning: {warning}")
     if invocation.as_json:
         output.print_json(lock_document(made) | {"path": str(path)})
     else:

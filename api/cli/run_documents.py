@@ -114,7 +114,7 @@ def print_runs(runs: Sequence[Run]) -> None:
             run.start.started_at.strftime("%Y-%m-%d %H:%M:%S"),
             "running" if run.end is None else run.end.outcome,
             run.start.isolation,
-            run.start.lock[:19],
+            run.start.lock,
             "" if run.end is None or not run.end.failure_class else run.end.failure_class,
         )
         for run in runs

@@ -54,7 +54,8 @@ class Records:
             recorded = _get(connection, run)
             if recorded.end is not None:
                 raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
-            if end.ended_at < recorded.start.started_at:  # a clock was set back in between
+            # Where the clock was set back in between, the run took no time: better than no record.
+            if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
                 end = replace(end, ended_at=recorded.start.started_at)
             check_end(recorded.start, end)
             for table, rows in _rows_of(run, end):

@@ -104,8 +104,8 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
             against.append(f"{text}, beyond the margin of {margin:.0%} that the request states")
         else:
             reported.append(f"{text}, within the margin of {margin:.0%}")
-    if equivalence and differences:
-        reported.append(f"times decide nothing here: {'; '.join(differences)}")
+    if reported and differences:
+        reported.append(f"these times are not comparable: {'; '.join(differences)}")
     return against, reported
 
 

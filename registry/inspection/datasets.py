@@ -51,12 +51,17 @@ def _check_index(split: Split, content: Content, names: list[str] | None, where:
     if split.index is UNSET:
         return 0
     path, folder, known, count = split.index, posixpath.dirname(split.index), set(names or ()), 0
+    labelled: bool | None = None
     for count, row in enumerate(_rows(path, content, f"{where}.index"), start=1):
         line = f"{path}, line {count + 1}"
         sample = posixpath.normpath(posixpath.join(folder, row["path"]))
         if sample not in content.files:
             raise content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
         label = (row.get("label") or "").strip()
+        if labelled is None:
+            labelled = bool(label)
+        if bool(label) != labelled:
+            raise content.error("some samples have a label, and some have none", line, "label all of them, or none")
         if label and not _is_label(label, names, known):
             raise content.error(
                 f"{label!r} is neither an index nor a name out of the labels", line, "correct the label"

@@ -7,14 +7,15 @@ running() { [ -f "$folder/docker.pid" ] && grep -qs dockerd "/proc/$(cat "$folde
 
 case ${1:-} in
 start)
-    if running; then echo "the engine answers on unix://$folder/docker.sock"; exit 0; fi
+    answer="the engine answers; other commands find it with: export DOCKER_HOST=unix://$folder/docker.sock"
+    if running; then echo "$answer"; exit 0; fi
     mkdir -p "$folder"
     rm -f "$folder/docker.pid"
     nohup dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/docker.pid" \
         -H "unix://$folder/docker.sock" --bridge=none --iptables=false >"$folder/dockerd.log" 2>&1 &
     for _ in $(seq 100); do
         if DOCKER_HOST="unix://$folder/docker.sock" docker info >/dev/null 2>&1; then
-            echo "the engine answers on unix://$folder/docker.sock"
+            echo "$answer"
             exit 0
         fi
         sleep 0.2

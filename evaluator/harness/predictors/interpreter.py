@@ -17,6 +17,8 @@ class Interpreted:
         self._inputs = _indices("input", [port.name for port in model.inputs], interpreter.get_input_details())
         self._outputs = _indices("output", [port.name for port in model.outputs], interpreter.get_output_details())
         self._shapes = {entry["name"]: tuple(entry["shape"]) for entry in interpreter.get_input_details()}
+        self._graph = {entry["name"]: _signature(entry) for entry in interpreter.get_input_details()}
+        self._batch_axes = {port.name: port.axes.axis for port in model.inputs}
 
     def predict(self, batch: Tensors) -> Tensors:
         interpreter = self._interpreter
@@ -32,9 +34,24 @@ class Interpreted:
 
     def _resize(self, batch: Tensors) -> None:
         for name, values in batch.items():
+            _check_shape(name, self._graph[name], values.shape, self._batch_axes[name])
             self._interpreter.resize_tensor_input(self._inputs[name], values.shape)
             self._shapes[name] = values.shape
         self._interpreter.allocate_tensors()
+
+
+def _signature(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the graph was made for, -1 for a free axis."""
+    return tuple(int(size) for size in entry.get("shape_signature", entry["shape"]))
+
+
+def _check_shape(name: str, graph: Sequence[int], given: Sequence[int], batch_axis: int | None) -> None:
+    """The interpreter resizes any axis, and so would run another network than the one in the file: only a batch may."""
+    fits = len(graph) == len(given) and all(
+        axis == batch_axis or size in (-1, given[axis]) for axis, size in enumerate(graph)
+    )
+    if not fits:
+        raise ValueError(f"input {name!r} of the graph has the shape {list(graph)}, and was given {list(given)}")
 
 
 def _indices(kind: str, declared: Sequence[str], details: Sequence[Mapping[str, Any]]) -> dict[str, int]:

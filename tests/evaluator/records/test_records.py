@@ -180,7 +180,7 @@ END_GAPS: dict[str, RunEnd] = {
     "timings": end(timings={}),
     "packages.numpy": end(packages={"numpy": ""}),
     "outcome": end(outcome="finished"),
-    "ended_at": end(ended_at=NOON - timedelta(seconds=1)),
+    "ended_at": end(ended_at=NOON.replace(tzinfo=None)),
     "failure class and message": replace(FAILED, failure_class=None),
     "a failure is given": end(failure_class="crash", failure_message="it crashed"),
     "metrics.top1.unit": end(metrics=(replace(TOP1, unit=""),)),

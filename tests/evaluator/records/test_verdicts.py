@@ -157,7 +157,7 @@ def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:
     again = run(end=dataclasses.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", 0.004))), kernel="Linux 6.2")
     found = verdict(again, latency_p50=0.1)
     assert found.verdict == "reproduced"
-    assert found.reported[-1] == "times decide nothing here: the host's kernel differs: Linux 6.1, Linux 6.2"
+    assert found.reported[-1] == "these times are not comparable: the host's kernel differs: Linux 6.1, Linux 6.2"
 
 
 def failed(kind: str) -> Run:

@@ -200,6 +200,15 @@ def test_a_start_with_a_gap_is_refused(records: Records, database: Engine, gap: 
         assert connection.execute(select(runs)).all() == []
 
 
+def test_a_clock_that_was_set_back_loses_no_record(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    records.finish(begun.id, end(ended_at=begun.started_at - timedelta(hours=1)))
+    found = records.get(begun.id).end
+    assert found is not None
+    assert found.ended_at == begun.started_at
+
+
 @pytest.mark.parametrize("gap", END_GAPS)
 def test_an_end_with_a_gap_is_refused(records: Records, gap: str) -> None:
     begun = start()

@@ -62,8 +62,7 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
     database = open_engine(home / DATABASE)
     upgrade(database)
     registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, now), Records(database))
-    # The folder of a run outlives its record where a container could not be removed, or a kill came late or early.
-    if registry.records.unfinished() or any(home.glob("runs/*")):
+    if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 
         for run in sweep(registry.records, connect_engine(), home, now):
@@ -72,7 +71,10 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
 
 
 def leftovers(home: Path) -> bool:
-    """Whether a folder of a run is there: of a living one, or of one whose container could not be removed yet."""
+    """Whether a folder of a run is there: of a living one, or of one that outlived its record.
+
+    It does where the container could not be removed yet, and where a kill came before the record or after its end.
+    """
     runs = home / "runs"
     return runs.is_dir() and any(runs.iterdir())
 

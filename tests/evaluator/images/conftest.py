@@ -97,13 +97,8 @@ def small_builds(base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -
     """
     index = tmp_path_factory.mktemp("index")
     write_index(index)
-    with (
-        pytest.MonkeyPatch.context() as environment,
-        workspace(tmp_path_factory.mktemp("builds")) as root,
-        umask(0o022),
-    ):
-        configure_pip(environment, index)
-        options = BuildOptions(base=base_tarball, requirements=("same",), version="1.4.0")
+    options = BuildOptions(base=base_tarball, requirements=("same",), version="1.4.0")
+    with workspace(tmp_path_factory.mktemp("builds")) as root, umask(0o022):
         store = LocalStore(root / "blobs")
 
         def build(spec: str, folder: str, mask: int) -> BuiltImage:
@@ -111,11 +106,15 @@ def small_builds(base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -
             with umask(mask):
                 return Builder(root / folder, root / "cache", store, SILENT).build(spec, options)
 
-        yield (
-            build("onnxruntime==1.31.1", "one", 0o022),
-            build("onnxruntime==1.31.1", "another/and/longer", 0o077),
-            build("litert==2.3.0", "two", 0o022),
-        )
+        # The small wheels are for these builds alone: tests that follow resolve the real ones.
+        with pytest.MonkeyPatch.context() as environment:
+            configure_pip(environment, index)
+            builds = (
+                build("onnxruntime==1.31.1", "one", 0o022),
+                build("onnxruntime==1.31.1", "another/and/longer", 0o077),
+                build("litert==2.3.0", "two", 0o022),
+            )
+        yield builds
 
 
 @contextmanager

@@ -64,7 +64,7 @@ files:
   - {path: images/, source: images}
 """
 PICTURES = {
-    "index.csv": b"path,label\nimages/a.png,cat\nimages/b.png,1\nimages/deep/c.png,\n",
+    "index.csv": b"path,label\nimages/a.png,cat\nimages/b.png,1\nimages/deep/c.png,0\n",
     "labels.txt": b"dog\ncat\n",
     "images/a.png": b"a",
     "images/b.png": b"b",
@@ -198,6 +198,11 @@ def test_other_bytes_than_the_author_states_are_an_integrity_error(author: Autho
     [
         ({"index.csv": b"path,label\nimages/a.png,1\n"}, "has 1 samples, not 3", "splits.test.samples"),
         ({"index.csv": PICTURES["index.csv"] + b"images/a.png,0\n"}, "has 4 samples, not 3", "splits.test.samples"),
+        (
+            {"index.csv": PICTURES["index.csv"].replace(b"b.png,1", b"b.png,")},
+            "some samples have a label, and some have none",
+            "index.csv, line 3",
+        ),
         (
             {"index.csv": PICTURES["index.csv"].replace(b"b.png", b"no.png")},
             "images/no.png is none",

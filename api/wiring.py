@@ -1,4 +1,4 @@
-"""Builds what the doors hand to the rooms below. Reads the environment; nothing below does."""
+"""Builds what the doors hand to the rooms below, and reads what the environment says of it."""
 
 import os
 from collections.abc import Callable

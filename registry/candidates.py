@@ -6,6 +6,7 @@ from typing import Protocol
 
 from artifacts.digest import Digest
 from registry.constraints import Constraint
+from registry.hardware import ANYWHERE, Hardware
 from registry.names import Kind
 from registry.versions import Version
 
@@ -50,22 +51,6 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
-    """The platforms that the request admits; ``None`` is any. Other hardware is a condition on hosts."""
-
-    os: str | None = None
-    arch: str | None = None
-    device: str | None = None
-
-    def admits(self, offer: Offer) -> bool:
-        wanted = (self.os, self.arch, self.device)
-        return all(want is None or want == have for want, have in zip(wanted, offer[:3], strict=True))
-
-    def __str__(self) -> str:
-        return "/".join(part or "*" for part in (self.os, self.arch, self.device))
-
-
-@dataclass(frozen=True, slots=True)
 class Question:
     """A request, as far as versions go. ``framework`` narrows what the model asks of the framework that it names."""
 
@@ -74,7 +59,7 @@ class Question:
     framework: Constraint | None = None
     image: Requirement | None = None
     prereleases: frozenset[Kind] = frozenset()
-    hardware: Hardware = Hardware()
+    hardware: Hardware = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)

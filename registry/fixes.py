@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import chain, combinations, islice
 from typing import Any, Literal, cast
 
-from registry.candidates import Candidate, Hardware, Question, Requirement, Resolution
+from registry.candidates import Candidate, Question, Requirement, Resolution
 from registry.conflicts import Fix
 from registry.constraints import Constraint
+from registry.hardware import ANYWHERE, Hardware
 from registry.names import KINDS, Kind
 from registry.ranges import Range
 from registry.search import Search, need_of
@@ -145,10 +146,9 @@ def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
         for image in search.versions("image", requirement.name)
     )
     offers = {offer[:3] for image in images for offer in image.platforms}
-    asked = (wanted.os, wanted.arch, wanted.device)
     nearest = sorted(
         offers,
-        key=lambda offer: (sum(want not in (None, have) for want, have in zip(asked, offer, strict=True)), offer),
+        key=lambda offer: (wanted.distance(offer), offer),
     )
     return [dict(zip(("os", "arch", "device"), offer, strict=True)) for offer in nearest]
 
@@ -160,7 +160,7 @@ def _is_asked(question: Question, field: Field) -> bool:
         case "image":
             return question.image is not None
         case "hardware":
-            return question.hardware != Hardware()
+            return question.hardware != ANYWHERE
         case _:
             return _constraint(question, cast("Kind", field.removesuffix(".version"))) is not None
 
@@ -183,7 +183,7 @@ def _with(question: Question, field: Field, value: Any) -> Question:  # noqa: AN
         case "image":
             return replace(question, image=None)
         case "hardware":
-            return replace(question, hardware=Hardware(**value))
+            return replace(question, hardware=Hardware.only(value))
         case "framework.version":
             return replace(question, framework=Constraint.parse(value))
         case _:
@@ -207,7 +207,7 @@ def _text(found: Resolution, field: str, value: Any) -> str:  # noqa: ANN401 - a
         case "image":
             return f"leave out image ({found.image} fits)"
         case "hardware":
-            return f"ask for the hardware {Hardware(**value)}"
+            return f"ask for the hardware {Hardware.only(value)}"
         case _:
             chosen = found.chosen()[cast("Kind", field.removesuffix(".version"))]
             although = f", which is yanked ({chosen.yanked})" if chosen.yanked else ""

@@ -11,8 +11,9 @@ from packaging.pylock import Pylock, PylockValidationError
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
 from registry.answerable import Chosen, Contents, check_answerable, check_labels, compared_labels
-from registry.candidates import Candidate, Hardware, Question, Requirement, Resolution
+from registry.candidates import Candidate, Question, Requirement, Resolution
 from registry.constraints import Constraint
+from registry.hardware import Hardware
 from registry.lockfile import (
     SCHEMA,
     Content,
@@ -49,7 +50,7 @@ def question_of(request: Request) -> Question:
         framework=None if asked.framework is UNSET else Constraint.parse(asked.framework.version),
         image=image,
         prereleases=request.prereleases,
-        hardware=Hardware(asked.hardware.os, asked.hardware.arch, asked.hardware.device),
+        hardware=Hardware.only({"os": asked.hardware.os, "arch": asked.hardware.arch, "device": asked.hardware.device}),
     )
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from artifacts.errors import UnknownNameError
 from registry.candidates import (
     Candidate,
-    Hardware,
     Need,
     Offer,
     Question,
@@ -23,7 +22,6 @@ from registry.search import Preferences, Search
 
 __all__ = [
     "Candidate",
-    "Hardware",
     "Need",
     "Offer",
     "Preferences",

@@ -11,8 +11,9 @@ from artifacts.digest import digest_bytes
 from registry.conflicts import ConflictError
 from registry.constraints import Constraint
 from registry.fixes import changed, nearest_fixes
+from registry.hardware import Hardware
 from registry.names import Kind
-from registry.resolver import Candidate, Hardware, Question, Requirement, Resolution, resolve
+from registry.resolver import Candidate, Question, Requirement, Resolution, resolve
 from registry.search import Preferences, Search
 from registry.versions import Version, key, parse_version
 from tests.support.universe import Universe
@@ -59,7 +60,7 @@ questions = st.builds(
         framework,
         image and Requirement("image", "i", image, "the request"),
         prereleases,
-        Hardware("linux", "amd64", device),
+        Hardware(("linux",), ("amd64",), device and (device,)),
     ),
     constraints,
     st.sampled_from(["*", "*", "^1"]).map(Constraint.parse),

@@ -5,8 +5,9 @@ from typing import Any
 
 from artifacts.digest import digest_bytes
 from registry.constraints import Constraint
+from registry.hardware import KEYS, Hardware
 from registry.names import Kind, parse_target
-from registry.resolver import Candidate, Hardware, Offer, Question, Requirement
+from registry.resolver import Candidate, Offer, Question, Requirement
 from registry.search import Preferences
 from registry.versions import Version, parse_version
 
@@ -62,7 +63,7 @@ def question(request: Mapping[str, Any]) -> Question:
         framework=Constraint.parse(request["framework"]) if "framework" in request else None,
         image=None if image is None else _requirement("image", image),
         prereleases=frozenset(request.get("prereleases", ())),
-        hardware=Hardware(*request.get("hardware", "linux/amd64/cpu").split("/")),
+        hardware=Hardware.only(dict(zip(KEYS, request.get("hardware", "linux/amd64/cpu").split("/"), strict=True))),
     )
 
 

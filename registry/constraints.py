@@ -6,6 +6,7 @@ same ``[major, minor, patch]`` tuple also has a prerelease tag." It holds for ea
 request may lift it for a kind. Build metadata decides nothing (SemVer 2.0.0, item 10).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,20 +20,15 @@ LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """One alternative: a range, and the triples whose pre-releases it names."""
-
-    range: Range
-    named: frozenset[tuple[int, int, int]]
-
-
-@dataclass(frozen=True, slots=True)
 class Constraint:
-    """A range as somebody wrote it: ``text`` is untouched."""
+    """A range as somebody wrote it: ``text`` is untouched.
+
+    ``prereleases`` are exactly the pre-releases that may be chosen without the request's leave; no release is in it.
+    """
 
     range: Range
+    prereleases: Range
     text: str
-    admissions: tuple[Admission, ...]
 
     @staticmethod
     def parse(text: str) -> "Constraint":
@@ -44,6 +40,11 @@ class Constraint:
         return _parse(text)
 
     @property
+    def releases(self) -> Range:
+        """The range, seen as what decides about releases: those in it may be chosen, its pre-releases not thereby."""
+        return self.range
+
+    @property
     def pinned(self) -> Version | None:
         """The one version that the constraint admits at most, where it is one."""
         return self.range.single()
@@ -53,10 +54,8 @@ class Constraint:
 
         ``prereleases``: the request allows them, so that the range alone decides.
         """
-        if version.prerelease is None or prereleases:
-            return self.range.contains(version)
-        triple = (version.major, version.minor, version.patch)
-        return any(triple in one.named and one.range.contains(version) for one in self.admissions)
+        decisive = self.releases if version.prerelease is None or prereleases else self.prereleases
+        return decisive.contains(version)
 
     def __str__(self) -> str:
         return self.text
@@ -69,8 +68,13 @@ def _parse(text: str) -> Constraint:
             f"a constraint of {len(text)} characters is too long", next_step=f"write at most {LONGEST} characters"
         )
     alternatives = grammar.parse(text)
-    admissions = tuple(Admission(Range.of(alternative), alternative.named) for alternative in alternatives)
-    return Constraint(Range.union(one.range for one in admissions), text, admissions)
+    prereleases = Range.union(Range.of(one) & _prereleases_of(one.named) for one in alternatives)
+    return Constraint(Range.parse(text), prereleases, text)
+
+
+def _prereleases_of(named: Iterable[tuple[int, int, int]]) -> Range:
+    """All pre-releases of the triples: of 1.2.3 they reach from 1.2.3-0 up to 1.2.3."""
+    return Range.union(Range.between(Version(*triple, prerelease="0"), Version(*triple)) for triple in named)
 
 
 ANY = Constraint.parse("*")

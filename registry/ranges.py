@@ -6,7 +6,7 @@ and 1.2.3-a.0 follows 1.2.3-a. Build metadata has no place in the order and is d
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -79,15 +79,7 @@ class Range:
         return Range.union((self, other))
 
     def __and__(self, other: "Range") -> "Range":
-        found, left, right = list[Interval](), list(self.intervals), list(other.intervals)
-        while left and right:
-            low = max(left[0].low, right[0].low, key=key)
-            ends_first = left if left[0].high_key <= right[0].high_key else right
-            high = ends_first[0].high
-            if high is None or key(low) < key(high):
-                found.append(Interval(low, high))
-            ends_first.pop(0)
-        return Range(tuple(found))
+        return Range(tuple(_common(self.intervals, other.intervals)))
 
     def __invert__(self) -> "Range":
         found, low = list[Interval](), LEAST
@@ -115,6 +107,10 @@ class Range:
 
     def is_subset(self, other: "Range") -> bool:
         return (self - other).is_empty()
+
+    def is_disjoint(self, other: "Range") -> bool:
+        """Whether no version is in both."""
+        return next(_common(self.intervals, other.intervals), None) is None
 
     def single(self) -> Version | None:
         """The only version of the set, where it is one."""
@@ -154,6 +150,21 @@ def _normal(intervals: Iterable[Interval]) -> Iterator[Interval]:
             current = interval
     if current is not None:
         yield current
+
+
+def _common(left: Sequence[Interval], right: Sequence[Interval]) -> Iterator[Interval]:
+    """What two normal forms share, in normal form, in one walk along both."""
+    at_left = at_right = 0
+    while at_left < len(left) and at_right < len(right):
+        one, other = left[at_left], right[at_right]
+        low = max(one, other, key=lambda interval: interval.low_key)
+        high = min(one, other, key=lambda interval: interval.high_key)
+        if low.low_key < high.high_key:
+            yield Interval(low.low, high.high)
+        if high is one:
+            at_left += 1
+        else:
+            at_right += 1
 
 
 def _groups(intervals: tuple[Interval, ...]) -> list[list[Interval]]:

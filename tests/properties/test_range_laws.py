@@ -64,6 +64,13 @@ def test_subsets(a: Range, b: Range) -> None:
     assert a.is_subset(a | b)
 
 
+@given(ranges, ranges)
+def test_disjoint_sets_share_nothing(a: Range, b: Range) -> None:
+    assert a.is_disjoint(b) == b.is_disjoint(a) == (a & b).is_empty() == a.is_subset(~b)
+    assert a.is_disjoint(~a)
+    assert a.is_disjoint(a) == a.is_empty()
+
+
 @given(ranges, ranges, versions)
 def test_membership_follows_the_operations(a: Range, b: Range, version: Version) -> None:
     assert (version in (a & b)) == (version in a and version in b)
@@ -99,6 +106,22 @@ def test_a_constraint_admits_the_releases_of_its_range_and_never_more_than_the_r
         assert constraint.admits(version) == inside
     else:
         assert inside or not constraint.admits(version)
+
+
+@given(texts, versions)
+def test_two_ranges_say_what_a_constraint_admits(text: str, version: Version) -> None:
+    constraint = Constraint.parse(text)
+    decisive = constraint.releases if version.prerelease is None else constraint.prereleases
+    assert constraint.admits(version) == (version in decisive)
+    assert constraint.prereleases.is_subset(constraint.range)
+    release = version.replace(prerelease=None)
+    assert release not in constraint.prereleases
+
+
+@given(st.lists(alternatives, min_size=1, max_size=3), versions)
+def test_each_alternative_names_its_own_pre_releases(parts: list[str], version: Version) -> None:
+    whole = Constraint.parse(" || ".join(parts))
+    assert whole.admits(version) == any(Constraint.parse(part).admits(version) for part in parts)
 
 
 @given(st.text(max_size=20) | st.text(alphabet="0123.x*-+<>=!^~|, ab", max_size=20))

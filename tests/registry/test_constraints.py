@@ -4,6 +4,7 @@ import pytest
 
 from artifacts.errors import InvalidInputError
 from registry.constraints import LONGEST, Constraint
+from registry.ranges import Range
 from registry.versions import parse_version
 
 # npm (https://github.com/npm/node-semver#prerelease-tags): "If a version has a prerelease tag (for example,
@@ -64,6 +65,23 @@ def test_the_policy_is_that_of_npm(text: str, version: str, admitted: bool) -> N
 )
 def test_a_request_that_allows_pre_releases_leaves_the_range_alone(text: str, version: str, admitted: bool) -> None:
     assert Constraint.parse(text).admits(parse_version(version), prereleases=True) is admitted
+
+
+@pytest.mark.parametrize(
+    ("text", "prereleases"),
+    [
+        ("^1.2", "<0.0.0-0"),
+        ("1.2.3-rc.1", "1.2.3-rc.1"),
+        (">1.2.3-alpha.3", ">=1.2.3-alpha.3.0 <1.2.3"),
+        ("<1.5.0-rc.3", ">=1.5.0-0 <1.5.0-rc.3"),
+        ("1.2.0-b - 1.3.0-b", ">=1.2.0-b <1.2.0 || >=1.3.0-0 <=1.3.0-b"),
+        ("^1.0.0 || 1.5.0-rc.1", "1.5.0-rc.1"),
+        (">=1.5.0-a !=1.5.0-rc.1", ">=1.5.0-a <1.5.0 !=1.5.0-rc.1"),
+        ("!=1.5.0-rc.1", "<0.0.0-0"),
+    ],
+)
+def test_the_admitted_pre_releases_are_a_range(text: str, prereleases: str) -> None:
+    assert Constraint.parse(text).prereleases == Range.parse(prereleases)
 
 
 def test_the_text_stays_as_written() -> None:

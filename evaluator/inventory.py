@@ -15,6 +15,7 @@ from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock
 from registry.manifests import files_of
+from registry.named import named
 from registry.names import Reference
 
 Names = dict[Digest, str]
@@ -34,25 +35,15 @@ class Inventory:
         for file in files_of(self.catalogue.manifest(reference)):
             assert file.sha256 is not UNSET
             assert file.size is not UNSET
-            names |= self._expanded(f"{reference} {file.path}", file.path, Descriptor(from_hex(file.sha256), file.size))
+            blob = Descriptor(from_hex(file.sha256), file.size)
+            names |= self._expanded(f"{reference} {file.path}", blob, tree=file.path.endswith("/"))
         return names
 
     def of_lock(self, lock: Lock) -> Names:
         """What the lock names for all of its platforms."""
-        names: Names = {lock.harness.digest: f"harness {lock.harness.version}"}
-        for kind, artifact in lock.artifacts().items():
-            title = f"{kind}/{artifact.name}@{artifact.version}"
-            names[artifact.digest] = f"{title} manifest"
-            for file in artifact.files:
-                blob = Descriptor(from_hex(file.sha256), file.size)
-                names |= self._expanded(f"{title} {file.path}", file.path, blob)
-        for platform in lock.image.platforms:
-            title = f"image/{lock.image.name}@{lock.image.version} ({platform})"
-            names |= {from_hex(one.sha256): f"{title} {one.path}" for one in (platform.wheels_lock, *platform.wheels)}
-            if platform.image_id is not UNSET:
-                names[platform.image_id] = f"{title} configuration"
-            layers = () if platform.layers is UNSET else platform.layers
-            names |= {layer.digest: f"{title} layer {layer.digest}" for layer in layers}
+        names: Names = {}
+        for one in named(lock):
+            names |= self._expanded(one.name, Descriptor(one.digest, one.size or 0), tree=one.sort == "tree")
         return names
 
     def of_run(self, run: Run) -> Names:
@@ -67,8 +58,8 @@ class Inventory:
             names |= self.of_version(entry.reference)
         return names
 
-    def _expanded(self, name: str, path: str, blob: Descriptor) -> Names:
-        if not path.endswith("/"):
+    def _expanded(self, name: str, blob: Descriptor, *, tree: bool) -> Names:
+        if not tree:
             return {blob.digest: name}
         try:
             entries = read_tree(self.store, blob, name=name)

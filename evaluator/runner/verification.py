@@ -5,17 +5,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock as Mutex
 
-from msgspec import UNSET
-
-from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Advance, Progress
 from artifacts.store import BlobStore, read, verify
 from artifacts.trees import TreeEntry, read_tree
-from registry.lockfile import Lock, LockedArtifact, LockedFile, LockedPlatform
+from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Manifest, parse_published
+from registry.named import Named, named, title
 from registry.names import Kind
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
@@ -33,15 +33,6 @@ class Verified:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A blob as errors name it. ``size`` None: the lock does not say."""
-
-    name: str
-    digest: Digest
-    size: int | None
-
-
 def read_manifests(lock: Lock, store: BlobStore) -> Mapping[Kind, Manifest]:
     """The manifests that the lock names, verified and parsed.
 
@@ -50,7 +41,7 @@ def read_manifests(lock: Lock, store: BlobStore) -> Mapping[Kind, Manifest]:
         InvalidInputError: one is of a format that this version does not read.
     """
     return {
-        kind: parse_published(read(store, artifact.digest, name=f"the manifest of {_title(kind, artifact)}"))
+        kind: parse_published(read(store, artifact.digest, name=f"the manifest of {title(kind, artifact)}"))
         for kind, artifact in lock.artifacts().items()
     }
 
@@ -67,15 +58,16 @@ def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress
     """
     start = time.perf_counter()
     manifests = read_manifests(lock, store)
-    trees = _trees(lock, store)
-    named = _distinct([*_artifact_files(lock, trees), *_environment(lock, platform)])
-    size = sum(one.size or 0 for one in named)
+    needed = [one for one in named(lock) if one.sort != "manifest" and one.platform in (None, platform)]
+    trees = {one.digest: _entries(store, one) for one in needed if one.sort == "tree"}
+    blobs = _distinct([*chain.from_iterable(_blobs(one, trees) for one in needed)])
+    size = sum(blob.size or 0 for blob in blobs)
     with progress.task("verifying what the lock names", size) as advance:
-        _compare(named, store, advance)
-    return Verified(manifests, trees, len(named), size, time.perf_counter() - start)
+        _compare(blobs, store, advance)
+    return Verified(manifests, trees, len(blobs), size, time.perf_counter() - start)
 
 
-def _compare(named: Sequence[_Named], store: BlobStore, advance: Advance) -> None:
+def _compare(blobs: Sequence[Named], store: BlobStore, advance: Advance) -> None:
     """Several at a time, since digests are computed without the interpreter's lock. Raises the first fault in order."""
     mutex = Mutex()
 
@@ -83,64 +75,34 @@ def _compare(named: Sequence[_Named], store: BlobStore, advance: Advance) -> Non
         with mutex:
             advance(size)
 
-    def compare(one: _Named) -> None:
+    def compare(one: Named) -> None:
         verify(store, one.digest, name=one.name, size=one.size, advance=step)
 
     pool = ThreadPoolExecutor(os.cpu_count() or 1)
     try:
-        for done in [pool.submit(compare, one) for one in named]:
+        for done in [pool.submit(compare, one) for one in blobs]:
             done.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _trees(lock: Lock, store: BlobStore) -> Trees:
-    found = {}
-    for kind, artifact in lock.artifacts().items():
-        for file in artifact.files:
-            if file.path.endswith("/"):
-                digest = from_hex(file.sha256)
-                name = f"{_title(kind, artifact)} {file.path}"
-                found[digest] = _entries(store, Descriptor(digest, file.size), name)
-    return found
-
-
-def _entries(store: BlobStore, tree: Descriptor, name: str) -> tuple[TreeEntry, ...]:
+def _entries(store: BlobStore, tree: Named) -> tuple[TreeEntry, ...]:
     try:
-        return read_tree(store, tree, name=name)
+        return read_tree(store, Descriptor(tree.digest, tree.size or 0), name=tree.name)
     except InvalidInputError as error:  # its digest is as locked, so it never was a listing
-        raise IntegrityError(f"{name} is no tree: {error.what}", where=name, next_step=error.next_step) from error
+        what = f"{tree.name} is no tree: {error.what}"
+        raise IntegrityError(what, where=tree.name, next_step=error.next_step) from error
 
 
-def _artifact_files(lock: Lock, trees: Trees) -> Iterator[_Named]:
-    for kind, artifact in lock.artifacts().items():
-        title = _title(kind, artifact)
-        for file in artifact.files:
-            digest = from_hex(file.sha256)
-            if digest in trees and file.path.endswith("/"):
-                for entry in trees[digest]:
-                    yield _Named(f"{title} {file.path}{entry.path}", entry.digest, entry.size)
-            else:
-                yield _Named(f"{title} {file.path}", digest, file.size)
+def _blobs(one: Named, trees: Trees) -> Iterator[Named]:
+    """The blob itself; of a tree the files, since its listing was read already."""
+    if one.sort != "tree":
+        yield one
+        return
+    for entry in trees[one.digest]:
+        yield Named("file", f"{one.name}{entry.path}", entry.digest, entry.size)
 
 
-def _environment(lock: Lock, platform: LockedPlatform) -> Iterator[_Named]:
-    title = f"{_title('image', lock.image)} ({platform})"
-    wheels: tuple[LockedFile, ...] = (platform.wheels_lock, *platform.wheels)
-    for file in wheels:
-        yield _Named(f"{title} {file.path}", from_hex(file.sha256), file.size)
-    if platform.image_id is not UNSET:
-        size = None if platform.config_size is UNSET else platform.config_size
-        yield _Named(f"{title} configuration", platform.image_id, size)
-    for index, layer in enumerate(() if platform.layers is UNSET else platform.layers):
-        yield _Named(f"{title} layers[{index}] {layer.digest.removeprefix('sha256:')}.tar", layer.digest, layer.size)
-    yield _Named(f"harness {lock.harness.version}", lock.harness.digest, lock.harness.size)
-
-
-def _distinct(named: Sequence[_Named]) -> list[_Named]:
+def _distinct(blobs: Sequence[Named]) -> list[Named]:
     """Each digest with each size that is said of it once, under its first name."""
-    return list({(one.digest, one.size): one for one in reversed(named)}.values())[::-1]
-
-
-def _title(kind: Kind, artifact: LockedArtifact) -> str:
-    return f"{kind}/{artifact.name}@{artifact.version}"
+    return list({(one.digest, one.size): one for one in reversed(blobs)}.values())[::-1]

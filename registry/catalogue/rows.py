@@ -6,11 +6,12 @@ from typing import Any
 from msgspec import UNSET
 from sqlalchemy import Table
 
-from artifacts.digest import from_hex
+from artifacts.digest import Digest, from_hex
 from artifacts.errors import InvalidInputError
 from registry.catalogue.tables import files, platforms, requirements
 from registry.lockfile import Lock
 from registry.manifests import File, Image, Manifest, Model, files_of
+from registry.named import named
 from registry.names import Reference, parse_name
 from registry.versions import key, parse_version
 
@@ -42,17 +43,11 @@ def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, l
 def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
     """The lock's columns but for its text and time, and a row for each blob that it names, without the lock's key."""
     row: dict[str, Any] = {"id": lock.id, "request": lock.request.get("name", "")}
-    trees = {lock.harness.digest: False}
     for kind, artifact in lock.artifacts().items():
         row |= {kind: artifact.name, f"{kind}_version": artifact.version}
-        trees[artifact.digest] = False
-        trees |= {from_hex(file.sha256): _is_tree(file.path) for file in artifact.files}
-    for platform in lock.image.platforms:
-        trees |= {from_hex(file.sha256): False for file in (platform.wheels_lock, *platform.wheels)}
-        if platform.image_id is not UNSET:
-            trees[platform.image_id] = False
-        if platform.layers is not UNSET:
-            trees |= {layer.digest: False for layer in platform.layers}
+    trees: dict[Digest, bool] = {}
+    for one in named(lock):
+        trees[one.digest] = trees.get(one.digest, False) or one.sort == "tree"
     return row, [{"digest": digest, "tree": tree} for digest, tree in sorted(trees.items())]
 
 

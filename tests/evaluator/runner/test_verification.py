@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from artifacts.digest import Digest, digest_bytes, from_hex
 from artifacts.errors import IntegrityError
@@ -12,7 +13,7 @@ from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from artifacts.trees import parse_listing
 from evaluator.runner.verification import verify_lock
-from registry.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform
+from registry.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
 
 from .evaluation import NOTHING, Evaluation, damage, locked_file
 
@@ -108,7 +109,11 @@ def test_another_platform_needs_nothing_of_this_one(store: LocalStore, lock: Loc
         wheels_lock=lock.image.platforms[0].wheels_lock,
         wheels=(),
     )
-    assert verify_lock(lock, other, store, SILENT).files == 2 + 30 + 2
+    image = structs.replace(lock.image, platforms=(*lock.image.platforms, other))
+    both = from_content(structs.replace(lock, image=image))
+    assert verify_lock(both, both.image.platforms[1], store, SILENT).files == 2 + 30 + 2
+    with pytest.raises(IntegrityError, match=r"wheels/a.whl is missing"):
+        verify_lock(both, both.image.platforms[0], store, SILENT)
 
 
 def test_a_size_that_is_not_the_files_is_an_integrity_violation(store: LocalStore, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """YAML 1.2 as manifests and requests use it: the core schema, without tags, aliases or duplicate keys.
 
-The only module that imports ``ruamel.yaml``, for its events alone: scalars are resolved here, so ``no`` and ``on`` stay
-text. Every value's line is kept, and a number's spelling, so that an error can say where, and how to quote it.
+The only module that imports ``ruamel.yaml``, for its events alone: scalars are resolved by ``registry.scalars``, so
+``no`` and ``on`` stay text. Every value's line is kept, and a number's spelling, so that an error can say where, and
+how to quote it. What others wrote can be read tolerantly: what the strict reader refuses is passed over and reported.
 """
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, TypeVar
@@ -25,21 +27,15 @@ from ruamel.yaml.events import (
 )
 
 from artifacts.errors import InvalidInputError
+from registry.scalars import GREATEST, NOT_FINITE, resolve
 
 T = TypeVar("T")
 
 DEEPEST = 64
 """Levels of nesting that are read."""
 
-GREATEST = 2**53 - 1
-"""The greatest integer that canonical JSON holds exactly."""
-
-_NULL = re.compile(r"null|Null|NULL|~|")
-_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_PREFIXES = {"0o": 8, "0x": 16}
+_TODO = re.compile(r"\s*#\s*TODO\b[:\s]*(.*)")
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _VERSION = (1, 2)
 
 
@@ -111,6 +107,23 @@ def child(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """What the strict reader refuses, and the tolerant one passes over."""
+
+    path: str
+    line: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A comment line that says what is still to do: its line, counted from 1, and its text after ``TODO``."""
+
+    line: int
+    text: str
+
+
 def read(text: bytes | str, name: str) -> Document:
     """The one document in ``text``; ``name`` is what errors call it.
 
@@ -118,9 +131,50 @@ def read(text: bytes | str, name: str) -> Document:
         InvalidInputError: it is no YAML 1.2, not UTF-8, holds no or several documents, a tag, an alias, a key twice, a
             key that is no text, or a number that JSON cannot hold.
     """
+    with _explained(name):
+        return _Reader(_events(text), name).document()
+
+
+def read_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[Oddity, ...]]:
+    """The first document in ``text``, and what ``read`` would have refused in it.
+
+    Of a key that stands twice the last value is taken, a tag is dropped, an alias is null, and a number that JSON
+    cannot hold is its text.
+
+    Raises:
+        InvalidInputError: it is no YAML, not UTF-8, holds no document, a key that is a list or a mapping, or too deep.
+    """
+    with _explained(name):
+        reader = _TolerantReader(_events(text), name)
+        return reader.document(), tuple(reader.oddities)
+
+
+def open_todos(text: str) -> tuple[Todo, ...]:
+    """The comment lines of a YAML text that begin ``# TODO``; a line of a text that spans lines is none."""
+    candidates = {
+        number: found[1] for number, line in enumerate(_BREAK.split(text)) if (found := _TODO.fullmatch(line))
+    }
+    if not candidates:
+        return ()
+    for event in _events(text):
+        if isinstance(event, ScalarEvent):
+            end = event.end_mark.line + (event.end_mark.column > 0)
+            for number in range(event.start_mark.line + 1, end):
+                candidates.pop(number, None)
+    return tuple(Todo(number + 1, found) for number, found in candidates.items())
+
+
+def _events(text: bytes | str) -> Iterator[Event]:
+    characters = text if isinstance(text, str) else text.decode("utf-8-sig")
+    events: Iterator[Event] = YAML(typ="safe", pure=True).parse(characters)
+    return events
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """What the parser refuses, as an error that says where."""
     try:
-        characters = text if isinstance(text, str) else text.decode("utf-8-sig")
-        return _Reader(YAML(typ="safe", pure=True).parse(characters), name).document()
+        yield
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InvalidInputError(
@@ -148,12 +202,12 @@ class _Reader:
         if isinstance(start, StreamEndEvent):
             raise self._refusal("", start, "the text holds no document", "write one, or name another file")
         if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
-            raise self._refusal("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
+            self._object("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
         value = self._value(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
-            raise self._refusal("", after, "the text holds several documents", "write one a file")
+            self._object("", after, "the text holds several documents", "write one a file")
         return Document(value, self._document.name, self._document.marks)
 
     def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
@@ -161,10 +215,11 @@ class _Reader:
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
         self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
-            raise self._refusal(path, event, "aliases are refused", "write the value out")
+            self._object(path, event, "aliases are refused", "write the value out")
+            return None
         assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
         if event.tag is not None:
-            raise self._refusal(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
         if depth > DEEPEST:
             raise self._refusal(path, event, f"nested deeper than {DEEPEST} levels")
         if isinstance(event, MappingStartEvent):
@@ -179,7 +234,7 @@ class _Reader:
             key = self._key(event, path)
             below = child(path, key)
             if key in mapping:
-                raise self._refusal(below, event, f"the key {key!r} stands twice", "leave one of them out")
+                self._object(below, event, f"the key {key!r} stands twice", "leave one of them out")
             mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
 
@@ -187,9 +242,9 @@ class _Reader:
         if not isinstance(event, ScalarEvent):
             raise self._refusal(path, event, "a key must be text, not an alias, a list or a mapping")
         if event.tag is not None:
-            raise self._refusal(path, event, f"the tag {event.tag} is refused", "leave the tag out")
-        if not event.style and not isinstance(_resolve(event.value), str):
-            raise self._refusal(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
+            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+        if not event.style and not isinstance(resolve(event.value), str):
+            self._object(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
         return self._characters(event, path)
 
     def _characters(self, event: ScalarEvent, path: str) -> str:
@@ -200,7 +255,8 @@ class _Reader:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
-            raise self._refusal(path, event, "the text holds half a character: a lone surrogate") from error
+            self._object(path, event, "the text holds half a character: a lone surrogate", None, error)
+            return text.encode("utf-8", "replace").decode("utf-8")
 
     def _sequence(self, path: str, depth: int) -> list[Any]:
         sequence: list[Any] = []
@@ -212,29 +268,32 @@ class _Reader:
         text = self._characters(event, path)
         if event.style:
             return text
-        if _NOT_FINITE.fullmatch(text):
-            raise self._refusal(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
-        value = _resolve(text)
+        if NOT_FINITE.fullmatch(text):
+            self._object(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
+        value = resolve(text)
         exact = not isinstance(value, int) or abs(value) <= GREATEST
         if isinstance(value, int | float) and not (exact and isfinite(value)):
-            raise self._refusal(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+            self._object(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+            return text
         return value
+
+    def _object(
+        self, path: str, event: Event, what: str, next_step: str | None = None, cause: Exception | None = None
+    ) -> None:
+        """Say what is refused here; a reader that tolerates it returns."""
+        raise self._refusal(path, event, what, next_step) from cause
 
     def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
         place = f"{self._document.name}, line {event.start_mark.line + 1}"
         return InvalidInputError(what, where=f"{path} ({place})" if path else place, next_step=next_step)
 
 
-def _resolve(text: str) -> str | float | bool | None:
-    """A plain scalar by the core schema."""
-    if _NULL.fullmatch(text):
-        return None
-    if _BOOL.fullmatch(text):
-        return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        base = _PREFIXES.get(text[:2], 10)
-        digits = text[2:] if base != 10 else text  # noqa: PLR2004 - decimal
-        return int(digits, base) if len(digits) <= len(str(GREATEST)) + 1 else GREATEST + 1
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return text
+class _TolerantReader(_Reader):
+    """Remembers what the strict reader refuses, and goes on."""
+
+    def __init__(self, events: Iterator[Event], name: str) -> None:
+        super().__init__(events, name)
+        self.oddities: list[Oddity] = []
+
+    def _object(self, path: str, event: Event, what: str, *_: object) -> None:
+        self.oddities.append(Oddity(path, event.start_mark.line + 1, what))

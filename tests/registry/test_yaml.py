@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artifacts.errors import InvalidInputError
-from registry.yaml import DEEPEST, GREATEST, Place, read
+from registry.scalars import GREATEST
+from registry.yaml import DEEPEST, Place, open_todos, read, read_tolerantly
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,68 @@ def refusal(text: str) -> InvalidInputError | None:
     except InvalidInputError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "oddity"),
+    [
+        ("a: 1\na: 2", {"a": 2}, ("a", 2, "the key 'a' stands twice")),
+        ("a: &x 1\nb: *x", {"a": 1, "b": None}, ("b", 2, "aliases are refused")),
+        ("a: !!str 1.0", {"a": 1.0}, ("a", 1, "the tag tag:yaml.org,2002:str is refused")),
+        ("1: 2", {"1": 2}, ("", 1, "the key 1 must be text")),
+        ("a: .nan", {"a": ".nan"}, ("a", 1, ".nan is no finite number")),
+        ("a: 1e999", {"a": "1e999"}, ("a", 1, "1e999 is too great a number")),
+        ('a: "\\ud800"', {"a": "?"}, ("a", 1, "the text holds half a character: a lone surrogate")),
+        ("--- {a: 1}\n--- 2", {"a": 1}, ("", 2, "the text holds several documents")),
+        ("%YAML 1.1\n---\na: no", {"a": "no"}, ("", 2, "the text calls itself another version of YAML")),
+    ],
+)
+def test_the_tolerant_reader_goes_on_and_says_what_it_passed_over(
+    text: str, value: object, oddity: tuple[str, int, str]
+) -> None:
+    document, oddities = read_tolerantly(text, "f.yaml")
+    assert document.value == value
+    assert [(one.path, one.line, one.what) for one in oddities] == [oddity]
+
+
+@given(st.text(alphabet=st.sampled_from("ab:- \n[]{}'\"&*!#|>%@`,?~.0"), max_size=30))
+def test_the_tolerant_reader_reads_what_the_strict_one_does(text: str) -> None:
+    if refusal(text) is None:
+        document, oddities = read_tolerantly(text, "f.yaml")
+        assert document == read(text, "f.yaml")
+        assert not oddities
+
+
+def test_a_todo_is_a_comment_line_and_no_line_of_a_text() -> None:
+    text = """# TODO first: one
+a: |
+  # TODO of a text
+
+  more
+# TODO second
+b: "quoted
+  # TODO of another text"
+c: value # TODO at the end of a line
+  # TODO: third
+d: >-
+  folded
+  # TODO of a third text"""
+    assert [(todo.line, todo.text) for todo in open_todos(text)] == [(1, "first: one"), (6, "second"), (10, "third")]
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["# TODO x", "  # TODO y", "a: |", "  b: 1", "c: >-", "  text", "- |", "d: 'e", "  f'", "", "g: 1"]
+    ),
+    max_size=8,
+)
+
+
+@given(LINES)
+def test_a_todo_is_what_can_be_deleted_without_changing_the_value(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    if refusal(text) is None:
+        value = read(text, "f.yaml").value
+        for todo in open_todos(text):
+            rest = [line for number, line in enumerate(lines, 1) if number != todo.line]
+            assert read("\n".join([*rest, ""]), "f.yaml").value == value

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts.errors import InvalidInputError
@@ -171,10 +171,10 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_a_todo_is_what_can_be_deleted_without_changing_the_value(lines: list[str]) -> None:
-    text = "\n".join(lines)
+@settings(max_examples=400)
+def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
     if refusal(text) is None:
-        value = read(text, "f.yaml").value
-        for todo in open_todos(text):
-            rest = [line for number, line in enumerate(lines, 1) if number != todo.line]
-            assert read("\n".join([*rest, ""]), "f.yaml").value == value
+        todos = {todo.line for todo in open_todos(text)}
+        rest = "".join(f"{line}\n" for number, line in enumerate(lines, 1) if number not in todos)
+        assert read(rest or "~", "f.yaml").value == read(text, "f.yaml").value

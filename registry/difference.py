@@ -1,23 +1,27 @@
 """What differs between two locks, told of artifacts: ``model/x 1.2.0 → 1.3.0: weights changed, labels the same``."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET
 
 from artifacts.digest import Digest
-from registry.lockfile import Lock, LockedArtifact, LockedFile, LockedImage, LockedPlatform
-from registry.manifests import Manifest, files_of
-from registry.names import Kind
+from registry.changed_manifests import changed_content, changed_files, uses_of
+from registry.changed_platforms import changed_platforms
+from registry.changed_values import Difference, differences, shown
+from registry.lockfile import Lock, LockedArtifact, LockedDataset, LockedImage
+from registry.manifests import Manifest
+from registry.names import KINDS, Kind
 
-_SHOWN = 5
-"""Files of one kind of change that are named before the rest is counted."""
+_WIDTH = 120
+"""Characters of a line; a change that is longer is told on several."""
 
-_REQUESTED = ("model", "dataset", "framework", "image", "prereleases", "hardware", "trace", "equivalence", "as_of")
-"""Keys of the request that stand nowhere else in a lock; the others are told as limits, scenario and metrics."""
+_NORMALISED = ("limits", "scenario", "metrics")
+"""Keys of the request that stand elsewhere in the lock too, as they are understood."""
 
-_FIELDS = ("request", "limits", "scenario", "metrics")
+_ASKED = {"seconds": "time", "bytes": "memory"}
+"""The names that a request has for limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,138 +34,126 @@ class Change:
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        """One line, or the details below it, one a line, where it would be too long."""
         moved = "" if self.before == self.after else f" {self.before or 'absent'} → {self.after or 'absent'}"
-        return f"{self.subject}{moved}" + (f": {', '.join(self.details)}" if self.details else "")
+        line = f"{self.subject}{moved}" + (f": {', '.join(self.details)}" if self.details else "")
+        return line if len(line) <= _WIDTH else "\n  ".join((f"{self.subject}{moved}:", *self.details))
+
+    def document(self) -> dict[str, Any]:
+        """The change as JSON."""
+        return {
+            "subject": self.subject,
+            "before": self.before,
+            "after": self.after,
+            "details": list(self.details),
+        }
 
 
 def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tuple[Change, ...]:
-    """The changes from one lock to another, artifacts first; none if they are the same lock.
+    """The changes from one lock to another, artifacts first; none if they are the same lock, else at least one.
 
-    ``manifests`` has those that are known, by digest: with them files are told by role, else by path.
+    ``manifests`` has those that are known, by digest: with them files are told by what they are for, and steps are
+    compared; without them files are told by path.
     """
+    if before.id == after.id:
+        return ()
     changes: list[Change] = []
-    for kind, artifact in before.artifacts().items():
-        changes += _artifact(kind, artifact, after.artifacts()[kind], manifests)
-    if before.harness != after.harness:
-        details = () if before.harness.digest == after.harness.digest else ("other bytes",)
-        changes.append(Change("harness", before.harness.version, after.harness.version, details))
-    for name in _FIELDS:
-        changes += _table(name, before.document[name], after.document[name])
-    return tuple(changes)
+    for kind in ("model", "dataset", "framework", "image"):
+        changes += _artifact(kind, before, after, manifests)
+    changes += (*_harness(before, after), *_request(before, after))
+    changes += (*_settings("limits", before, after), *_settings("scenario", before, after), *_metrics(before, after))
+    told = (*KINDS, "harness", "request", *_NORMALISED)
+    was, is_ = ({key: part for key, part in lock.document.items() if key not in told} for lock in (before, after))
+    changes += map(_plainly, differences(was, is_))
+    return tuple(changes) or (Change("lock", before.id, after.id),)
 
 
-def _artifact(
-    kind: Kind, before: LockedArtifact, after: LockedArtifact, manifests: Mapping[Digest, Manifest]
-) -> Iterator[Change]:
-    if before == after:
+def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> Iterator[Change]:
+    if before.document[kind] == after.document[kind]:
         return
-    details = [*_files(before, after, manifests)]
+    was, is_ = before.artifacts()[kind], after.artifacts()[kind]
+    details = [*_meaning(was, is_, manifests)]
+    same_name = was.name == is_.name
+    if same_name and was.version == is_.version and was.digest != is_.digest:
+        details.insert(0, "other content of the same version")
+    old, new = (one.version if same_name else f"{one.name} {one.version}" for one in (was, is_))
+    yield Change(
+        f"{kind}/{was.name}" if same_name else kind,
+        old,
+        new,
+        tuple(details) or ("changed in what this version of benchlock does not know",),
+    )
+
+
+def _meaning(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[Digest, Manifest]) -> Iterator[str]:
+    if isinstance(before, LockedDataset) and isinstance(after, LockedDataset) and before.split != after.split:
+        yield f"split {before.split} → {after.split}"
+    if before.digest == after.digest:
+        yield from _environment(before, after)
+        return
+    known = [manifests[one.digest] for one in (before, after) if one.digest in manifests]
+    uses: dict[str, str] = {}
+    for manifest in known:
+        uses |= uses_of(manifest)
+    details = [*changed_files(before, after, uses), *_environment(before, after)]
+    if len(known) == 2:  # noqa: PLR2004 - both
+        details += changed_content(*known)
+        if not details:
+            yield "the same content"
+            return
+    else:
+        details.append("the manifests are not here, and so not compared")
+    if before.files and before.files == after.files:
+        yield "the same files"
+    yield from details
+
+
+def _environment(before: LockedArtifact, after: LockedArtifact) -> Iterator[str]:
     if isinstance(before, LockedImage) and isinstance(after, LockedImage):
-        details += _platforms(before, after)
-    if before.digest != after.digest and not details:
-        details.append("other manifest, the same files" if before.files else "other manifest")
-    same_name = before.name == after.name
-    subject = f"{kind}/{before.name}" if same_name else kind
-    was, is_ = (one.version if same_name else f"{one.name} {one.version}" for one in (before, after))
-    yield Change(subject, was, is_, tuple(details))
+        yield from changed_platforms(before, after)
 
 
-def _files(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[Digest, Manifest]) -> Iterator[str]:
-    """What happened to the files: by role where both manifests are known and say roles, else by path."""
-    was, is_ = ({file.path: file.sha256 for file in one.files} for one in (before, after))
-    if was == is_:
-        return
-    roles = _roles(before, manifests), _roles(after, manifests)
-    if not all(roles):
-        yield from _mapping(was, is_)
-        return
-    for role in dict.fromkeys((*roles[0].values(), *roles[1].values())):
-        mine, theirs = (
-            {path: sha for path, sha in files.items() if known.get(path) == role}
-            for files, known in ((was, roles[0]), (is_, roles[1]))
-        )
-        yield f"{role} {_fate(mine, theirs)}"
+def _harness(before: Lock, after: Lock) -> Iterator[Change]:
+    was, is_ = before.harness, after.harness
+    if was != is_:
+        details = () if was.version != is_.version else ("other bytes of the same version",)
+        yield Change("harness", was.version, is_.version, details)
 
 
-def _roles(artifact: LockedArtifact, manifests: Mapping[Digest, Manifest]) -> dict[str, str]:
-    manifest = manifests.get(artifact.digest)
-    files = () if manifest is None else files_of(manifest)
-    return {file.path: file.role for file in files if file.role is not UNSET}
+def _request(before: Lock, after: Lock) -> Iterator[Change]:
+    """What is asked otherwise; where a lock says it as it is understood too, only if that is the same."""
+    for one in differences(before.request, after.request, "request"):
+        key = one.path.split(".")[1].partition("[")[0]
+        if key not in _NORMALISED and one.path != "request.dataset.split":
+            yield _plainly(one)
+        elif key in _NORMALISED and before.document[key] == after.document[key]:
+            yield _plainly(one, "means the same")
 
 
-def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    if sorted(before.values()) == sorted(after.values()):
-        return "the same" if before == after else "renamed"
-    if not (before and after):
-        return "added" if after else "removed"
-    return "changed"
+def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
+    """Limits or the scenario, in the words of the requests where both have them: ``limits.memory 2GiB → 4GiB``."""
+    for one in differences(before.document[table], after.document[table]):
+        if one.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
+            continue  # they follow from that
+        name = _ASKED.get(one.path, one.path)
+        was, is_ = (lock.request.get(table, {}).get(name, UNSET) for lock in (before, after))
+        worded = was is not UNSET and is_ is not UNSET
+        yield _plainly(Difference(f"{table}.{name}", *((was, is_) if worded else (one.before, one.after))))
 
 
-def _mapping(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    """``a.txt changed``, ``b.txt added``, …, and how many are the same."""
-    fates = {path: _fate(_only(before, path), _only(after, path)) for path in sorted({*before, *after})}
-    for fate in ("changed", "added", "removed"):
-        paths = [path for path, one in fates.items() if one == fate]
-        if paths:
-            more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-            yield f"{' '.join(paths[:_SHOWN])}{more} {fate}"
-    if same := sum(fate == "the same" for fate in fates.values()):
-        yield f"{same} other file{'s' if same > 1 else ''} the same"
+def _metrics(before: Lock, after: Lock) -> Iterator[Change]:
+    was, is_ = before.metrics, after.metrics
+    fates = (("no longer measured", was.keys() - is_.keys()), ("measured too", is_.keys() - was.keys()))
+    details = [f"{' '.join(sorted(names))} {fate}" for fate, names in fates if names]
+    details += (
+        f"{name} defined otherwise ({was[name]} → {is_[name]}), so that its values do not compare"
+        for name in sorted(was.keys() & is_.keys())
+        if was[name] != is_[name]
+    )
+    if details:
+        yield Change("metrics", None, None, tuple(details))
 
 
-def _only(files: Mapping[str, str], path: str) -> Mapping[str, str]:
-    return {path: files[path]} if path in files else {}
-
-
-def _platforms(before: LockedImage, after: LockedImage) -> Iterator[str]:
-    was, is_ = ({f"{one} python {one.python}": one for one in image.platforms} for image in (before, after))
-    for name in sorted(was | is_):
-        if name not in is_ or name not in was:
-            yield f"{name} {'added' if name in is_ else 'removed'}"
-            continue
-        changes = [*_wheels(was[name], is_[name]), *_layers(was[name], is_[name])]
-        if changes:
-            yield f"{name}: {'; '.join(changes)}"
-
-
-def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
-    was, is_ = (_distributions(platform.wheels) for platform in (before, after))
-    for name in sorted(was | is_):
-        (old, old_digest), (new, new_digest) = was.get(name, ("absent", "")), is_.get(name, ("absent", ""))
-        if old_digest != new_digest:
-            yield f"{name} {old} → {new}" if old != new else f"{name} {old} with other bytes"
-
-
-def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
-    """Version and digest by name, as the names of wheel files say them."""
-    found = {}
-    for wheel in wheels:
-        name, version, *_ = (*wheel.path.rpartition("/")[2].split("-"), "")
-        found[name] = (version, wheel.sha256)
-    return found
-
-
-def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
-    if before.layers == after.layers:
-        if before.image_id != after.image_id:
-            yield "image configuration changed"
-        return
-    was, is_ = (() if one.layers is UNSET else one.layers for one in (before, after))
-    shared = len({layer.digest for layer in was} & {layer.digest for layer in is_})
-    yield f"layers changed ({shared} of {len(is_)} the same)"
-
-
-def _table(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    for key in sorted({*before, *after}):
-        if name == "request" and key not in _REQUESTED:
-            continue
-        yield from _value(f"{name}.{key}", before.get(key), after.get(key))
-
-
-def _value(subject: str, before: object, after: object) -> Iterator[Change]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in sorted({*before, *after}):
-            yield from _value(f"{subject}.{key}", before.get(key), after.get(key))
-    elif before != after:
-        was, is_ = (None if one is None else str(one) for one in (before, after))
-        yield Change(subject, was, is_)
+def _plainly(one: Difference, *details: str) -> Change:
+    was, is_ = (None if value is UNSET else shown(value) for value in (one.before, one.after))
+    return Change(one.path, was, is_, details)

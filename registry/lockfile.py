@@ -149,7 +149,8 @@ def from_content(content: Content) -> Lock:
     Raises:
         InvalidInputError: a value that TOML or JSON cannot hold, such as null.
     """
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
+    parts = {name: getattr(content, name) for name in Content.__struct_fields__}
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parts))
     _check_no_null(document, "lock")
     return read(_without_empty_files(document), "lock")
 

@@ -176,14 +176,7 @@ def diff(
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
     if invocation.as_json:
-        output.print_json(
-            {
-                "changes": [
-                    {"subject": one.subject, "before": one.before, "after": one.after, "details": list(one.details)}
-                    for one in changes
-                ]
-            }
-        )
+        output.print_json({"changes": [change.document() for change in changes]})
     else:
         for change in changes:
             typer.echo(str(change))

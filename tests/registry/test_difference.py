@@ -1,74 +1,75 @@
-"""The difference of two locks, as a person reads it."""
+"""The difference of two locks, as a person reads it and as a script does: golden cases, and what holds of any two."""
 
-from msgspec import structs
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
-from registry.difference import diff
-from registry.lockfile import Lock, LockedFile, from_content
-from registry.manifests.identity import manifest_digest
-from tests.support.locks import Shelf, request, shelf
+import pytest
 
+from registry.difference import Change, diff
+from registry.lockfile import Lock, read
+from tests.support.locks import request, shelf
+from tests.support.variants import variant
 
-def told(before: Lock, after: Lock, *shelves: Shelf) -> list[str]:
-    manifests = {manifest_digest(one): one for each in shelves for one in each.chosen.all()}
-    return [str(change) for change in diff(before, after, manifests)]
-
-
-def test_the_same_lock_has_no_changes() -> None:
-    assert diff(shelf().lock(request()), shelf().lock(request()), {}) == ()
-
-
-def test_new_weights_under_a_new_version_are_told_by_role() -> None:
-    old, new = shelf(), shelf(version="1.1.0", files={"model": {"model.onnx": b"better"}})
-    before, after = old.lock(request()), new.lock(request())
-    assert told(before, after, old, new) == ["model/digits 1.0.0 → 1.1.0: graph changed, labels the same"]
-    assert told(before, after) == ["model/digits 1.0.0 → 1.1.0: model.onnx changed, 1 other file the same"]
+CASES = sorted((Path(__file__).resolve().parent.parent / "cases" / "diffs").glob("*.json"))
 
 
-def test_a_new_version_with_the_same_files() -> None:
-    changes = told(shelf().lock(request()), shelf(version="1.1.0").lock(request()))
-    assert changes == ["model/digits 1.0.0 → 1.1.0: other manifest, the same files"]
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_difference_is_told_as_the_case_says(path: Path) -> None:
+    case = json.loads(path.read_text())
+    before, after = variant(case["before"]), variant(case["after"])
+    known = {
+        digest: manifest
+        for digest, manifest in {**before.manifests, **after.manifests}.items()
+        if manifest.kind not in case.get("unknown", ())
+    }
+    changes = diff(before.lock, after.lock, known)
+    assert [line for change in changes for line in str(change).split("\n")] == case["prose"]
+    assert [change.document() for change in changes] == case["changes"]
+    back = diff(after.lock, before.lock, known)
+    assert {change.subject for change in back} == {change.subject for change in changes}
+    assert diff(before.lock, before.lock, known) == diff(after.lock, after.lock, known) == ()
 
 
-def test_data_that_changed_is_told_by_path() -> None:
-    other = shelf(files={"dataset": {"images.idx": b"other pictures"}})
-    assert told(shelf().lock(request()), other.lock(request())) == [
-        "dataset/digits: images.idx changed, 2 other files the same"
-    ]
+def test_the_cases_are_many_and_each_says_what_it_is() -> None:
+    assert len(CASES) >= 12
+    assert len({json.loads(path.read_text())["says"] for path in CASES}) == len(CASES)
 
 
-def test_settings_are_told_by_key() -> None:
-    asked = request(
-        model="{name: digits, version: '*'}",
-        limits="{time: 20m, memory: 2GiB, cpus: 2, processes: 256}",
-        scenario="{name: single_stream, min_queries: 100, min_duration: 1s, warmup: 8}",
-        metrics="[top1]",
-    )
-    assert told(shelf().lock(request()), shelf().lock(asked)) == [
-        "request.model.version ^1.0 → *",
-        "limits.cpus 1 → 2",
-        "limits.seconds 600.0 → 1200.0",
-        "scenario.min_queries 662 → 100",
-        "metrics.latency_p50 1 → absent",
-        "metrics.latency_p90 1 → absent",
-        "metrics.latency_p99 1 → absent",
-    ]
+def places(value: Any, *above: str | int) -> Iterator[tuple[str | int, ...]]:  # noqa: ANN401 - any parsed value
+    """Where a whole number or a digest stands."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], *above, key)
+    elif isinstance(value, int) or (isinstance(value, str) and len(value.removeprefix("sha256:")) == 64):
+        yield above
 
 
-def test_an_environment_is_told_by_distribution() -> None:
-    before = shelf().lock(request())
-    (platform,) = before.image.platforms
-    wheels = (
-        LockedFile(path="wheels/numpy-2.4.1-py3-none-any.whl", sha256="1" * 64, size=1),
-        LockedFile(path=platform.wheels[0].path, sha256="0" * 64, size=1),
-    )
-    other = structs.replace(platform, wheels=wheels, layers=())
-    after = from_content(structs.replace(before, image=structs.replace(before.image, platforms=(other,))))
-    (change,) = told(before, after)
-    subject, *parts = change.split(": ")
-    assert subject == "image/onnxruntime-cpu"
-    assert parts[0] == "linux/amd64/cpu python 3.11"
-    assert parts[1].split("; ") == [
-        "numpy absent → 2.4.1",
-        "onnxruntime 1.31.1 with other bytes",
-        "layers changed (0 of 0 the same)",
-    ]
+def changed(document: dict[str, Any], place: tuple[str | int, ...]) -> Lock:
+    document = deepcopy(document)
+    found: Any = document
+    for key in place[:-1]:
+        found = found[key]
+    value = found[place[-1]]
+    found[place[-1]] = value + 1 if isinstance(value, int) else value[:-1] + ("0" if value[-1] != "0" else "1")
+    return read(document, "changed")
+
+
+LOCK = shelf().lock(request())
+
+
+@pytest.mark.parametrize("place", list(places(LOCK.document)), ids=lambda place: ".".join(map(str, place)))
+def test_no_change_of_a_lock_goes_unsaid(place: tuple[str | int, ...]) -> None:
+    """Whatever number or digest differs, something under its table's name is told."""
+    changes = diff(LOCK, changed(LOCK.document, place), {})
+    assert changes
+    assert all(str(place[0]) in change.subject for change in changes)
+
+
+def test_what_is_long_is_told_line_by_line() -> None:
+    short = Change("model/x", "1.0.0", "1.1.0", ("weights changed", "labels the same"))
+    assert str(short) == "model/x 1.0.0 → 1.1.0: weights changed, labels the same"
+    long = Change("model/x", "1.0.0", "1.1.0", ("a" * 60, "b" * 60))
+    assert str(long) == f"model/x 1.0.0 → 1.1.0:\n  {'a' * 60}\n  {'b' * 60}"

@@ -8,7 +8,8 @@ import pytest
 REGISTRY = Path(__file__).resolve().parents[2] / "registry"
 PURE = (
     *("grammar", "ranges", "constraints", "candidates", "search", "conflicts", "fixes", "resolver"),
-    *("toml", "lockfile", "labels", "answerable", "locking", "staleness", "difference"),
+    *("toml", "lockfile", "labels", "answerable", "locking", "staleness", "named"),
+    *("difference", "changed_values", "changed_manifests", "changed_platforms"),
 )
 IMPURE = {
     *("os", "io", "pathlib", "socket", "time", "datetime", "random", "secrets", "subprocess", "tempfile", "logging"),

@@ -12,6 +12,7 @@ Memory = Annotated[str, Meta(description="a number and a unit of bytes, such as 
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Warmup = Annotated[int, Meta(ge=0, description="calls before the first that counts")]
 Batch = Annotated[int, Meta(ge=1, description="samples a call; absent, 1")]
+OneOrMore = Text | Annotated[tuple[Text, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": True})]
 
 
 class Asked(Part, frozen=True, kw_only=True):
@@ -31,15 +32,24 @@ class AskedFramework(Part, frozen=True, kw_only=True):
     version: ConstraintText
 
 
-class Hardware(Part, frozen=True, kw_only=True):
-    """Which platforms of the image, and which hosts, will do."""
+class AskedAccelerator(Part, frozen=True, kw_only=True):
+    """What a host needs for a platform whose device is an accelerator. At least one key."""
 
-    os: Text
-    arch: Text
-    device: Text
-    cpus: Count | UnsetType = UNSET
-    memory: Memory | UnsetType = UNSET
-    accelerator: Text | UnsetType = UNSET
+    name: Annotated[Text, Meta(description="words of the accelerator's name, such as H200")] | UnsetType = UNSET
+    count: Annotated[int, Meta(ge=1, description="at least so many; absent, 1")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of each, at least")] | UnsetType = UNSET
+    driver: Annotated[ConstraintText, Meta(description="versions of the driver")] | UnsetType = UNSET
+
+
+class AskedHardware(Part, frozen=True, kw_only=True):
+    """Which platforms of the image, and which hosts, will do: a key that is absent admits any."""
+
+    os: OneOrMore | UnsetType = UNSET
+    arch: OneOrMore | UnsetType = UNSET
+    device: OneOrMore | UnsetType = UNSET
+    cpus: Annotated[int, Meta(ge=1, description="that the run may use, at least")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of the host, at least")] | UnsetType = UNSET
+    accelerator: Text | AskedAccelerator | UnsetType = UNSET
 
 
 class AskedLimits(Part, frozen=True, kw_only=True):
@@ -134,7 +144,7 @@ class Asking(Part, frozen=True, kw_only=True):
     framework: AskedFramework | UnsetType = UNSET
     image: Asked | UnsetType = UNSET
     prereleases: tuple[Kind, ...] | UnsetType = UNSET
-    hardware: Hardware
+    hardware: AskedHardware
     limits: AskedLimits
     scenario: AskedScenario
     metrics: tuple[Text, ...]

@@ -50,7 +50,7 @@ def question_of(request: Request) -> Question:
         framework=None if asked.framework is UNSET else Constraint.parse(asked.framework.version),
         image=image,
         prereleases=request.prereleases,
-        hardware=Hardware.only({"os": asked.hardware.os, "arch": asked.hardware.arch, "device": asked.hardware.device}),
+        hardware=request.hardware,
     )
 
 
@@ -73,8 +73,7 @@ def reads(request: Request, chosen: Chosen) -> tuple[tuple[Kind, str], ...]:
     labels: list[tuple[Kind, str]] = []
     for compared in compared_labels(chosen):
         labels += [("model", compared.model), ("dataset", compared.dataset)]
-    hardware = question_of(request).hardware
-    platforms = (one for one in chosen.image.platforms if _admits(hardware, one))
+    platforms = (one for one in chosen.image.platforms if _admits(request.hardware, one))
     wheels: list[tuple[Kind, str]] = [("image", one.wheels) for one in platforms if one.wheels is not UNSET]
     return tuple(dict.fromkeys((*labels, *wheels)))
 
@@ -91,8 +90,8 @@ def build_lock(
     check_answerable(request, chosen)
     check_labels(chosen, contents)
     image = _artifact(resolution.image, ())
-    hardware = question_of(request).hardware
-    platforms = [_platform(chosen.image, one, contents) for one in chosen.image.platforms if _admits(hardware, one)]
+    admitted = (one for one in chosen.image.platforms if _admits(request.hardware, one))
+    platforms = [_platform(chosen.image, one, contents) for one in admitted]
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
     content = Content(
         schema=".".join(map(str, SCHEMA)),

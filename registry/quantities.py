@@ -1,6 +1,7 @@
 """Durations and amounts of memory as people write them: ``10m``, ``2GiB``."""
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 
 from artifacts.errors import InvalidInputError
@@ -12,6 +13,22 @@ _BYTES = {"B": Decimal(1)} | {
     for unit, base in (("B", 1000), ("iB", 1024))
     for power, prefix in enumerate(("k" if base == 1000 else "K", "M", "G", "T"), start=1)  # noqa: PLR2004 - SI's kilo
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of memory as somebody wrote it: ``text`` is untouched."""
+
+    bytes: int
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Amount":
+        """As ``parse_bytes``, and raises as it."""
+        return cls(parse_bytes(text), text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def parse_seconds(text: str) -> float:
@@ -33,6 +50,14 @@ def parse_bytes(text: str) -> int:
     if amount != amount.to_integral_value():
         raise InvalidInputError(f"{text!r} is no whole number of bytes")
     return int(amount)
+
+
+def spell_bytes(amount: int) -> str:
+    """The amount in the largest power of 1024 that it holds, to a tenth, rounded down: ``23.4GiB``, ``512MiB``."""
+    units = [(size, unit) for unit, size in _BYTES.items() if unit == "B" or unit.endswith("iB")]
+    size, unit = max((one for one in units if one[0] <= amount), default=units[0])
+    tenths = int(amount * 10 // size)
+    return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''}{unit}"
 
 
 def _parse(text: str, units: dict[str, Decimal], what: str, example: str) -> Decimal:

@@ -1,6 +1,7 @@
 """Requests: the question that a user asks, as written and as understood."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,13 +9,22 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from artifacts.errors import InvalidInputError
-from registry.asking import Asked, AskedLimits, AskedScenario, Asking
+from registry.asking import (
+    Asked,
+    AskedAccelerator,
+    AskedHardware,
+    AskedLimits,
+    AskedScenario,
+    Asking,
+)
 from registry.constraints import Constraint
 from registry.conversion import convert
+from registry.hardware import KEYS, Hardware, Wanted
+from registry.hosts import CPU, AcceleratorCondition, HostConditions, parse_drivers, words
 from registry.manifests.identity import plain
 from registry.metrics import check_metrics, expand
 from registry.names import Kind, parse_name
-from registry.quantities import parse_bytes, parse_seconds
+from registry.quantities import Amount, parse_bytes, parse_seconds
 from registry.yaml import Document, Place, read
 
 
@@ -47,10 +57,15 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as understood; ``document`` is it as written: strings untouched, absent keys absent."""
+    """A request as understood; ``document`` is it as written: strings untouched, absent keys absent.
+
+    ``hardware`` are the platforms that it admits, ``conditions`` what it asks of hosts beside.
+    """
 
     asked: Asking
     document: dict[str, Any]
+    hardware: Hardware
+    conditions: HostConditions
     limits: Limits
     scenario: Scenario
     seeds: Seeds
@@ -87,6 +102,19 @@ def parse_request(document: dict[str, Any], name: str) -> Request:
     return _understood(Document(document, name))
 
 
+def conditions_of(request: Mapping[str, Any]) -> HostConditions:
+    """What the request of a lock asks of hosts. Keys that this version does not know are not looked at.
+
+    Raises:
+        InvalidInputError: a key that it knows is of another form than in a request.
+    """
+    hardware = _known(request.get("hardware", {}), AskedHardware)
+    if isinstance(hardware, dict) and "accelerator" in hardware:
+        hardware["accelerator"] = _known(hardware["accelerator"], AskedAccelerator)
+    document = Document(hardware, "hardware of the lock's request")
+    return _conditions(convert(document, AskedHardware), Place(document))
+
+
 def parse_time(text: str) -> datetime:
     """The time that ``text`` says, in ISO 8601 with its zone.
 
@@ -117,6 +145,8 @@ def _understood(document: Document) -> Request:
     return Request(
         asked=asked,
         document=document.value,
+        hardware=_platforms(asked.hardware, place.at("hardware")),
+        conditions=_conditions(asked.hardware, place.at("hardware")),
         limits=_limits(asked.limits, place.at("limits")),
         scenario=_scenario(asked.scenario, place.at("scenario")),
         seeds=Seeds(*(derive_seed(asked.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
@@ -131,8 +161,6 @@ def _check_names(asked: Asking, place: Place) -> None:
         if artifact is not UNSET:
             place.at(key, "name").parsed(parse_name, artifact.name)
             place.at(key, "version").parsed(Constraint.parse, artifact.version)
-    if asked.hardware.memory is not UNSET:
-        place.at("hardware", "memory").parsed(parse_bytes, asked.hardware.memory)
     if asked.framework is not UNSET:
         place.at("framework", "version").parsed(Constraint.parse, asked.framework.version)
 
@@ -145,6 +173,59 @@ def _check_metrics(asked: Asking, place: Place) -> None:
         if metric not in expand(asked.metrics):
             what = f"{metric} is none of the metrics that are asked for"
             raise place.at("equivalence", metric).error(what, "name one of them, or add it to metrics")
+
+
+def _known(value: Any, wanted: type[AskedHardware | AskedAccelerator]) -> Any:  # noqa: ANN401 - unchecked until converted
+    if not isinstance(value, dict):
+        return value
+    return {key: part for key, part in value.items() if key in wanted.__struct_fields__}
+
+
+def _platforms(asked: AskedHardware, place: Place) -> Hardware:
+    return Hardware(*(_wanted(getattr(asked, key), place.at(key)) for key in KEYS))
+
+
+def _wanted(asked: str | tuple[str, ...] | UnsetType, place: Place) -> Wanted:
+    if isinstance(asked, UnsetType):
+        return None
+    wanted = (asked,) if isinstance(asked, str) else asked
+    for index, text in enumerate(wanted):
+        if text in wanted[:index]:
+            raise place.at(index).error(f"{text!r} stands twice", "leave one of them out")
+    return wanted
+
+
+def _conditions(asked: AskedHardware, place: Place) -> HostConditions:
+    accelerator = None
+    if asked.accelerator is not UNSET:
+        accelerator = _accelerator(asked.accelerator, place.at("accelerator"))
+        if _wanted(asked.device, place.at("device")) == (CPU,):
+            what = "an accelerator is asked for, and the only device that will do is cpu"
+            raise place.at("accelerator").error(what, "name its device, such as cuda12, in device, or leave it out")
+    return HostConditions(
+        cpus=1 if asked.cpus is UNSET else asked.cpus,
+        memory=None if asked.memory is UNSET else place.at("memory").parsed(Amount.parse, asked.memory),
+        accelerator=accelerator,
+    )
+
+
+def _accelerator(asked: str | AskedAccelerator, place: Place) -> AcceleratorCondition:
+    if isinstance(asked, str):
+        return AcceleratorCondition(_accelerator_name(asked, place))
+    if asked == AskedAccelerator():
+        raise place.error("nothing is asked of the accelerator", "write name, count, memory or driver")
+    return AcceleratorCondition(
+        name=None if asked.name is UNSET else _accelerator_name(asked.name, place.at("name")),
+        count=1 if asked.count is UNSET else asked.count,
+        memory=None if asked.memory is UNSET else place.at("memory").parsed(Amount.parse, asked.memory),
+        driver=None if asked.driver is UNSET else place.at("driver").parsed(parse_drivers, asked.driver),
+    )
+
+
+def _accelerator_name(text: str, place: Place) -> str:
+    if not words(text):
+        raise place.error(f"{text!r} has no word of a name", "write one, such as H200")
+    return text
 
 
 def _limits(asked: AskedLimits, place: Place) -> Limits:

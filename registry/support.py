@@ -78,8 +78,6 @@ def _request(request: Request) -> Iterator[str]:
         yield f"scenario.name: {request.scenario.name}"
     if asked.trace not in (UNSET, "none"):
         yield f"trace: {asked.trace}"
-    if asked.hardware.accelerator is not UNSET:
-        yield "hardware.accelerator: an accelerator"
     for metric in request.metrics:
         if metric not in METRICS:
             yield f"metrics: {metric}"

@@ -61,12 +61,19 @@ def parse_isolation(text: str) -> "Isolation | None":
     raise InvalidInputError(f"{text!r} is no isolation", next_step="write container or process")
 
 
-def execute(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> "Run":
-    """Run a lock on this machine."""
+def execute(
+    invocation: Invocation,
+    lock: "Lock",
+    isolation: "Isolation | None",
+    *,
+    allow_code: bool,
+    original: "Run | None" = None,
+) -> "Run":
+    """Run a lock on this machine; ``original`` is the run that this one repeats."""
     from api.wiring import build_runner  # noqa: PLC0415
 
     runner = build_runner(invocation.opened, invocation.progress, say)
-    return runner.run(lock, isolation=isolation, allow_code=allow_code)
+    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original)
 
 
 def rerun(
@@ -83,7 +90,7 @@ def rerun(
     invocation = of(context)
     original, lock = _original(invocation, target, against)
     wanted = parse_isolation(isolation)
-    again = execute(invocation, lock, wanted, allow_code=allow_code)
+    again = execute(invocation, lock, wanted, allow_code=allow_code, original=original)
     verdict = judge_rerun(lock, original, again, invocation.opened.store)
     if invocation.as_json:
         output.print_json(verdict_document(verdict, original, again))

@@ -74,8 +74,9 @@ def _short(value: object) -> str:
 def print_outcome(run: Run) -> None:
     """The outcome, and each metric with its interval, n and unit."""
     end = run.end
-    where = "/".join(str(run.start.platform[key]) for key in ("os", "arch", "device"))
-    typer.echo(f"{run.id}  {'running' if end is None else end.outcome}  {run.start.isolation} on {where}")
+    typer.echo(
+        f"{run.id}  {'running' if end is None else end.outcome}  {run.start.isolation} on {run.start.platform_name}"
+    )
     if end is None:
         return
     if end.outcome == "failed":

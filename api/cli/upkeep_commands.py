@@ -12,6 +12,7 @@ from api.cli.output import EXIT_INTEGRITY
 
 if TYPE_CHECKING:
     from artifacts.errors import IntegrityError
+    from registry.hosts import HostFacts
 
 
 def register(app: typer.Typer) -> None:
@@ -110,8 +111,15 @@ def doctor(context: typer.Context) -> None:
             "python": document["python"],
             "engine": document["engine"] or "none answers: runs are processes (start Docker, or set DOCKER_HOST)",
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",
-            "platform": f"{host.os}/{host.arch}, {', '.join(host.devices)}",
+            "platform": host.facts.platform,
             "cpu": f"{host.cpu_model}, {len(host.cpus)} cores",
             "memory": output.byte_count(host.memory),
+            "accelerators": _accelerators(host.facts),
         }
     )
+
+
+def _accelerators(host: "HostFacts") -> str:
+    if not host.accelerators:
+        return f"none found: {host.without}"
+    return ", ".join(f"{one}, driver {one.driver}" for one in host.accelerators)

@@ -64,6 +64,11 @@ class RunStart:
     started_at: datetime
     image_id: Digest | None = None
 
+    @property
+    def platform_name(self) -> str:
+        """As locks write it: ``linux/amd64/cpu``."""
+        return "/".join(str(self.platform[fact]) for fact in ("os", "arch", "device"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:

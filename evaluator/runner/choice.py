@@ -1,33 +1,77 @@
 """What a run on this host is: which of the lock's platforms, in a container or as a process."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from msgspec import UNSET
 
 from artifacts.errors import UnavailableError
 from evaluator.records.runs import Isolation
 from evaluator.runner.engine import Engine
-from evaluator.runner.host import Host
+from registry.hosts import CPU, HostConditions, HostFacts, unfit
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Model
-from registry.quantities import parse_bytes
+from registry.requests import conditions_of
+
+DRIVEN = frozenset((CPU,))
+"""The devices on which the harness's predictors run a model."""
 
 
-def choose_platform(lock: Lock, host: Host) -> LockedPlatform:
-    """The first of the lock's platforms that this host offers.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The platform that runs. ``word`` is what to say of the choice, ``None`` where the lock left none."""
+
+    platform: LockedPlatform
+    word: str | None = None
+
+
+def choose_platform(lock: Lock, host: HostFacts, original: str | None = None) -> Choice:
+    """The platform of the lock that runs on ``host``: of those that fit, ``original`` if it is one, else the first.
+
+    An accelerator comes before the CPU, then devices go by name. ``original`` is the platform of the run that this one
+    repeats.
 
     Raises:
-        UnavailableError: none, or the host has less than the request asks of hardware.
+        UnavailableError: none fits; it says for each why not.
+        InvalidInputError: the lock asks of hosts in a form that is not understood.
     """
-    platforms = lock.image.platforms
-    fitting = [one for one in platforms if (one.os, one.arch) == (host.os, host.arch) and one.device in host.devices]
+    conditions = conditions_of(lock.request)
+    reasons = {one: _reasons(one, conditions, host) for one in sorted(lock.image.platforms, key=_precedence)}
+    fitting = [one for one, why_not in reasons.items() if not why_not]
     if not fitting:
-        offered = ", ".join(f"{host.os}/{host.arch}/{device}" for device in host.devices)
         raise UnavailableError(
-            f"no platform of the lock fits this host: the lock has {', '.join(map(str, platforms))}; here is {offered}",
+            "no platform of the lock fits this host: "
+            + "; ".join(f"{one}: {' and '.join(why_not)}" for one, why_not in reasons.items()),
             where="image.platforms",
-            next_step="run on such a host, or lock a request whose hardware is this one's",
+            next_step=f"run on a host that fits, or lock a request that this one answers ({host.platform}/{CPU})",
         )
-    _check_hardware(lock, host)
-    return fitting[0]
+    chosen = next((one for one in fitting if str(one) == original), fitting[0])
+    return Choice(chosen, _word(chosen, reasons, host, original))
+
+
+def _precedence(platform: LockedPlatform) -> tuple[bool, str]:
+    return (platform.device == CPU, platform.device)
+
+
+def _reasons(platform: LockedPlatform, conditions: HostConditions, host: HostFacts) -> tuple[str, ...]:
+    found = unfit((platform.os, platform.arch, platform.device), conditions, host)
+    return found or (
+        () if platform.device in DRIVEN else (f"running on the device {platform.device} is not built yet",)
+    )
+
+
+def _word(
+    chosen: LockedPlatform, reasons: Mapping[LockedPlatform, tuple[str, ...]], host: HostFacts, original: str | None
+) -> str | None:
+    """Why this one, as far as the others are of hosts like this one, or the original is another."""
+    others = {
+        str(one): " and ".join(why_not) or "fits too"
+        for one, why_not in reasons.items()
+        if one is not chosen and (str(one) == original or (one.os, one.arch) == (host.os, host.arch))
+    }
+    if not others:
+        return None
+    return f"running on {chosen}; {'; '.join(f'{name}: {why}' for name, why in others.items())}"
 
 
 def choose_isolation(
@@ -93,19 +137,3 @@ def _code(model: Model) -> str | None:
                 if step.name == "python":
                     return f"{kind}[{index}].steps[{number}].python"
     return None
-
-
-def _check_hardware(lock: Lock, host: Host) -> None:
-    asked = lock.request.get("hardware", {})
-    memory = parse_bytes(asked["memory"]) if "memory" in asked else 0
-    wanting = []
-    if asked.get("cpus", 0) > len(host.cpus):
-        wanting.append(f"{asked['cpus']} CPUs, here are {len(host.cpus)}")
-    if memory > host.memory:
-        wanting.append(f"{asked['memory']} of memory, here are {host.memory} bytes")
-    if "accelerator" in asked and (host.accelerator is None or asked["accelerator"] not in host.accelerator.name):
-        wanting.append(f"the accelerator {asked['accelerator']}, here is {host.accelerator or 'none'}")
-    if wanting:
-        raise UnavailableError(
-            f"the request asks for {'; '.join(wanting)}", where="request.hardware", next_step="run on such a host"
-        )

@@ -18,7 +18,7 @@ from evaluator.images.environment import Environments
 from evaluator.records.records import Records, RunEndedError
 from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
 from evaluator.runner.agreement import check_agreement
-from evaluator.runner.choice import check_code, choose_isolation, choose_platform
+from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
 from evaluator.runner.container import ContainerRun, provide_image, run_container
 from evaluator.runner.ending import Ending, Failure
 from evaluator.runner.engine import Engine
@@ -49,8 +49,10 @@ class Runner:
     say: Callable[[str], None]
     keep: Callable[[Lock], object]
 
-    def run(self, lock: Lock, *, isolation: Isolation | None = None, allow_code: bool = False) -> Run:
-        """Run ``lock`` and return the record: of a failure too.
+    def run(
+        self, lock: Lock, *, isolation: Isolation | None = None, allow_code: bool = False, original: Run | None = None
+    ) -> Run:
+        """Run ``lock`` and return the record: of a failure too. ``original`` is the run that this one repeats.
 
         Raises:
             IntegrityError: bytes are not what the lock says; nothing was started.
@@ -59,24 +61,25 @@ class Runner:
             KeyboardInterrupt: it was interrupted; the cancelled run is recorded.
         """
         host = this_host()
-        attempt = self._decide(lock, host, isolation, allow_code=allow_code)
+        choice = choose_platform(lock, host.facts, None if original is None else original.start.platform_name)
+        attempt = self._decide(lock, host, choice, isolation, allow_code=allow_code)
         self.keep(lock)
         with claimed(self.home, attempt.id) as place:
             self.records.start(self._start(attempt, host))
             self._conduct(attempt, place)
         return self.records.get(attempt.id)
 
-    def _decide(self, lock: Lock, host: Host, asked: Isolation | None, *, allow_code: bool) -> Attempt:
-        """Everything that can be refused, is refused here."""
+    def _decide(self, lock: Lock, host: Host, choice: Choice, asked: Isolation | None, *, allow_code: bool) -> Attempt:
+        """Everything else that can be refused, is refused here."""
         definitions_of(lock)
-        platform = choose_platform(lock, host)
+        platform = choice.platform
         isolation, word = choose_isolation(asked, platform, self.engine)
         model = read_manifests(lock, self.store)["model"]
         assert isinstance(model, Model)
         check_code(model, isolation, allow_code=allow_code)
         cpus = choose_cpus(host.cpus, lock.limits.cpus)
-        if word is not None:
-            self.say(word)
+        for said in filter(None, (choice.word, word)):
+            self.say(said)
         verified = verify_lock(lock, platform, self.store, self.progress)
         check_agreement(lock, platform, verified.manifests)
         return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified)

@@ -2,33 +2,26 @@
 
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from artifacts.errors import UnavailableError
+from evaluator.runner.accelerators import read_accelerators
+from registry.hosts import Accelerator, HostFacts
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 _GOVERNORS = Path("/sys/devices/system/cpu")
-_GPU_QUERY = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-_GPU_SECONDS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """The accelerators of a host: their names, joined where there are several, and the driver's version."""
-
-    name: str
-    driver: str
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """``cpus`` are the numbers of those that this process may use; ``memory`` is in bytes; flags are sorted."""
+    """``cpus`` are the numbers of those that this process may use; ``memory`` is in bytes; flags are sorted.
+
+    ``without``: why no accelerator was found, where none was.
+    """
 
     os: str
     arch: str
@@ -38,14 +31,19 @@ class Host:
     memory: int
     kernel: str
     governor: str | None
-    accelerator: Accelerator | None
+    accelerators: tuple[Accelerator, ...] = ()
+    without: str = ""
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        return ("cpu",) if self.accelerator is None else ("cpu", "cuda")
+    def facts(self) -> HostFacts:
+        """What the conditions of a lock are held against."""
+        return HostFacts(self.os, self.arch, len(self.cpus), self.memory, self.accelerators, self.without)
 
     def fingerprint(self, engine: str | None) -> dict[str, Any]:
-        """The facts of a run's record; ``engine`` says which engine ran it, if any."""
+        """The facts of a run's record; ``engine`` says which engine ran it, if any.
+
+        Of several accelerators the names are joined, and ``accelerator_memory`` has the bytes of each.
+        """
         return {
             "cpu_model": self.cpu_model,
             "cpu_flags": list(self.cpu_flags),
@@ -54,8 +52,10 @@ class Host:
             "kernel": self.kernel,
             "governor": self.governor,
             "engine": engine,
-            "accelerator": self.accelerator.name if self.accelerator else None,
-            "driver": self.accelerator.driver if self.accelerator else None,
+            "accelerator": "; ".join(one.name for one in self.accelerators) or None,
+            "accelerator_memory": [one.memory for one in self.accelerators],
+            "driver": ", ".join(dict.fromkeys(one.driver for one in self.accelerators)) or None,
+            "no_accelerator": self.without or None,
             "runner_python": platform.python_version(),
         }
 
@@ -64,6 +64,7 @@ def this_host() -> Host:
     """What the kernel and the tools say of the host, now."""
     cpu = _cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
     machine = platform.machine().lower()
+    found = read_accelerators()
     return Host(
         os=platform.system().lower(),
         arch=_ARCHITECTURES.get(machine, machine),
@@ -73,7 +74,8 @@ def this_host() -> Host:
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=f"{platform.system()} {platform.release()}",
         governor=_governor(_GOVERNORS),
-        accelerator=_accelerator(),
+        accelerators=found.accelerators,
+        without=found.reason,
     )
 
 
@@ -110,16 +112,3 @@ def _governor(folder: Path) -> str | None:
     """How the kernel chooses frequencies; several where CPUs differ, None where it does not say (virtual machines)."""
     found = {path.read_text(encoding="ascii").strip() for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ", ".join(sorted(found)) or None
-
-
-def _accelerator() -> Accelerator | None:
-    if shutil.which(_GPU_QUERY[0]) is None:
-        return None
-    try:
-        answer = subprocess.run(_GPU_QUERY, check=True, capture_output=True, text=True, timeout=_GPU_SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        return None  # the tool is there, a driver or device is not
-    rows = [line.split(",") for line in answer.stdout.splitlines() if line.count(",") == 1]
-    if not rows:
-        return None
-    return Accelerator("; ".join(name.strip() for name, _ in rows), rows[0][1].strip())

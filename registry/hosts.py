@@ -1,0 +1,158 @@
+"""What a request asks of the host beside its platform, and what a host lacks of it. No input or output here."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from artifacts.errors import InvalidInputError
+from registry.constraints import Constraint
+from registry.quantities import Amount, spell_bytes
+from registry.versions import Version
+
+CPU = "cpu"
+"""The device that every host has."""
+_NVIDIA = "cuda"
+"""What the devices of NVIDIA's accelerators begin with: ``cuda``, ``cuda12``."""
+
+_WORD = re.compile(r"[^\W_]+")
+_DRIVER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One of a host: memory in bytes, ``None`` where it does not say; the driver's version as its maker writes it."""
+
+    name: str
+    memory: int | None
+    driver: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'unknown memory' if self.memory is None else spell_bytes(self.memory)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What is known of a host: the number of CPUs that a run may use, memory in bytes, NVIDIA's accelerators.
+
+    ``without``: why no accelerator was found, where none was.
+    """
+
+    os: str
+    arch: str
+    cpus: int
+    memory: int
+    accelerators: tuple[Accelerator, ...] = ()
+    without: str = ""
+
+    @property
+    def platform(self) -> str:
+        return f"{self.os}/{self.arch}"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorCondition:
+    """At least ``count`` accelerators have every word of ``name`` in theirs, and ``memory``; the driver fits."""
+
+    name: str | None = None
+    count: int = 1
+    memory: Amount | None = None
+    driver: Constraint | None = None
+
+    def fits(self, accelerator: Accelerator) -> bool:
+        """Whether name and memory are those of ``accelerator``. Words are compared without case."""
+        if self.name is not None and not words(self.name) <= words(accelerator.name):
+            return False
+        return self.memory is None or (accelerator.memory or 0) >= self.memory.bytes
+
+    def __str__(self) -> str:
+        number = "an accelerator" if self.count == 1 else f"{self.count} accelerators"
+        named = "" if self.name is None else f" named {self.name}"
+        return f"{number}{named}{'' if self.memory is None else f' of {self.memory} or more'}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostConditions:
+    """What a host must have at least. The accelerator is asked of platforms whose device is one."""
+
+    cpus: int = 1
+    memory: Amount | None = None
+    accelerator: AcceleratorCondition | None = None
+
+
+def unfit(platform: tuple[str, str, str], conditions: HostConditions, host: HostFacts) -> tuple[str, ...]:
+    """Why ``platform`` (os, arch, device) cannot be run under the conditions on ``host``; empty if it can."""
+    os, arch, device = platform
+    if (os, arch) != (host.os, host.arch):
+        return (f"this host is {host.platform}",)
+    return unmet(conditions, device, host)
+
+
+def unmet(conditions: HostConditions, device: str, host: HostFacts) -> tuple[str, ...]:
+    """What ``host`` lacks for ``device`` and of the conditions, in words; empty if nothing."""
+    lacking = [_device_lack(device, host), *_host_lacks(conditions, host)]
+    if device != CPU and conditions.accelerator is not None and host.accelerators:
+        lacking += _accelerator_lacks(conditions.accelerator, host.accelerators)
+    return tuple(filter(None, lacking))
+
+
+def words(name: str) -> frozenset[str]:
+    """The runs of letters and digits of an accelerator's name, without case: ``A100-SXM4-40GB`` has three."""
+    return frozenset(_WORD.findall(name.casefold()))
+
+
+def driver_version(text: str) -> Version:
+    """NVIDIA's dotted numbers as MAJOR.MINOR.PATCH: ``535.104.05`` is 535.104.5, ``550.54`` is 550.54.0.
+
+    Raises:
+        InvalidInputError: it is no such number.
+    """
+    found = _DRIVER.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(f"{text!r} is no version of a driver")
+    major, minor, patch = (int(part or 0) for part in found.groups())
+    return Version(major, minor, patch)
+
+
+def parse_drivers(text: str) -> Constraint:
+    """A set of versions of a driver, in which numbers may have leading zeros: ``>=535.104.05``.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    return Constraint.parse(_LEADING_ZEROS.sub("", text))
+
+
+def _device_lack(device: str, host: HostFacts) -> str:
+    if device == CPU:
+        return ""
+    if not device.startswith(_NVIDIA):
+        return f"no host is known to have the device {device}"
+    return "" if host.accelerators else f"needs an NVIDIA accelerator, none found ({host.without})"
+
+
+def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:
+    if conditions.cpus > host.cpus:
+        yield f"asks for {conditions.cpus} CPUs, this host has {host.cpus}"
+    if conditions.memory is not None and conditions.memory.bytes > host.memory:
+        yield f"asks for {conditions.memory} of memory, this host has {spell_bytes(host.memory)}"
+
+
+def _accelerator_lacks(condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...]) -> Iterator[str]:
+    if sum(map(condition.fits, accelerators)) < condition.count:
+        yield f"asks for {condition}, this host has {_listed(map(str, accelerators))}"
+    drivers = dict.fromkeys(accelerator.driver for accelerator in accelerators)
+    if condition.driver is not None and not all(_admits(condition.driver, driver) for driver in drivers):
+        yield f"asks for the driver {condition.driver}, this host has {', '.join(drivers)}"
+
+
+def _admits(wanted: Constraint, driver: str) -> bool:
+    try:
+        return wanted.admits(driver_version(driver))
+    except InvalidInputError:
+        return False  # what cannot be compared is not known to fit
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items())

@@ -33,12 +33,12 @@ class AskedFramework(Part, frozen=True, kw_only=True):
 
 
 class AskedAccelerator(Part, frozen=True, kw_only=True):
-    """What a host needs for a platform whose device is an accelerator. At least one key."""
+    """What a host must have for a platform whose device is an accelerator. At least one key."""
 
     name: Annotated[Text, Meta(description="words of the accelerator's name, such as H200")] | UnsetType = UNSET
     count: Annotated[int, Meta(ge=1, description="at least so many; absent, 1")] | UnsetType = UNSET
-    memory: Annotated[Memory, Meta(description="of each, at least")] | UnsetType = UNSET
-    driver: Annotated[ConstraintText, Meta(description="versions of the driver")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of each at least, such as 80GiB")] | UnsetType = UNSET
+    driver: Annotated[ConstraintText, Meta(description="versions of the driver, such as '>=550'")] | UnsetType = UNSET
 
 
 class AskedHardware(Part, frozen=True, kw_only=True):
@@ -47,9 +47,9 @@ class AskedHardware(Part, frozen=True, kw_only=True):
     os: OneOrMore | UnsetType = UNSET
     arch: OneOrMore | UnsetType = UNSET
     device: OneOrMore | UnsetType = UNSET
-    cpus: Annotated[int, Meta(ge=1, description="that the run may use, at least")] | UnsetType = UNSET
-    memory: Annotated[Memory, Meta(description="of the host, at least")] | UnsetType = UNSET
-    accelerator: Text | AskedAccelerator | UnsetType = UNSET
+    cpus: Annotated[int, Meta(ge=1, description="that a run may use, at least")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of the host at least, such as 8GiB")] | UnsetType = UNSET
+    accelerator: Annotated[Text | AskedAccelerator, Meta(description="a text is its name")] | UnsetType = UNSET
 
 
 class AskedLimits(Part, frozen=True, kw_only=True):

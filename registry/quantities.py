@@ -1,7 +1,7 @@
 """Durations and amounts of memory as people write them: ``10m``, ``2GiB``."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from artifacts.errors import InvalidInputError
@@ -17,10 +17,10 @@ _BYTES = {"B": Decimal(1)} | {
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of memory as somebody wrote it: ``text`` is untouched."""
+    """An amount of memory as somebody wrote it: ``text`` is untouched. Equal are equal numbers of bytes."""
 
     bytes: int
-    text: str
+    text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: str) -> "Amount":

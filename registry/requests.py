@@ -201,7 +201,9 @@ def _conditions(asked: AskedHardware, place: Place) -> HostConditions:
         accelerator = _accelerator(asked.accelerator, place.at("accelerator"))
         if _wanted(asked.device, place.at("device")) == (CPU,):
             what = "an accelerator is asked for, and the only device that will do is cpu"
-            raise place.at("accelerator").error(what, "name its device, such as cuda12, in device, or leave it out")
+            raise place.at("accelerator").error(
+                what, "name its device in hardware.device, such as cuda12, or leave the accelerator out"
+            )
     return HostConditions(
         cpus=1 if asked.cpus is UNSET else asked.cpus,
         memory=None if asked.memory is UNSET else place.at("memory").parsed(Amount.parse, asked.memory),

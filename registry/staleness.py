@@ -1,5 +1,6 @@
 """Whether a lock still answers its request: ``lock --check``."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +9,12 @@ from registry.candidates import Snapshot
 from registry.conflicts import ConflictError
 from registry.lockfile import Lock
 from registry.locking import preferences_of, question_of
-from registry.requests import Request
+from registry.requests import Request, conditions_of
 from registry.resolver import resolve
 from registry.versions import parse_version
 
-_RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases"))
-"""Keys of a request that choose versions: another text of them does no harm while the same versions answer it."""
+_RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
+"""Keys of a request that choose versions and platforms: another text of them does no harm while the same answer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,14 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
     reasons = [f"{key} was {_shown(written, key)}, is {_shown(now, key)}" for key in changes if key not in _RESOLVED]
     if lock.dataset.split != request.asked.dataset.split:
         reasons.append(f"dataset.split was {lock.dataset.split}, is {request.asked.dataset.split}")
+    if "hardware" in changes and conditions_of(lock.request) != request.conditions:
+        reasons.append(f"hardware was {_shown(written, 'hardware')}, is {_shown(now, 'hardware')}")
     resolved, warnings = _resolved_again(lock, request, snapshot)
     reasons += resolved
     reworded = [key for key in changes if key in _RESOLVED]
     if reworded and not reasons:
-        warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same versions answer it")
+        what = "versions and platforms" if "hardware" in reworded else "versions"
+        warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same {what} answer it")
     return Freshness(tuple(reasons), tuple(warnings))
 
 
@@ -60,9 +64,17 @@ def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[l
         elif candidate.yanked is not None:
             warnings.append(f"{locked} is yanked: {candidate.yanked}")
     locked_platforms = {(one.os, one.arch, one.device, one.python) for one in lock.image.platforms}
-    if not reasons and locked_platforms != {offer[:4] for offer in found.platforms}:
-        reasons.append("the request admits other platforms of the image than the lock has")
+    admitted = {offer[:4] for offer in found.platforms}
+    if not reasons and locked_platforms != admitted:
+        reasons.append(
+            f"the request admits other platforms of the image than the lock has: {_spelled(admitted)}, "
+            f"not {_spelled(locked_platforms)}"
+        )
     return reasons, warnings
+
+
+def _spelled(platforms: Iterable[tuple[str, ...]]) -> str:
+    return ", ".join("/".join(platform[:3]) for platform in sorted(platforms))
 
 
 def _shown(document: dict[str, Any], key: str) -> str:

@@ -1,6 +1,6 @@
 """What a run on this host is: which of the lock's platforms, in a container or as a process."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -25,18 +25,20 @@ class Choice:
     word: str | None = None
 
 
-def choose_platform(lock: Lock, host: HostFacts, original: str | None = None) -> Choice:
+def choose_platform(
+    lock: Lock, host: HostFacts, original: str | None = None, *, driven: Collection[str] = DRIVEN
+) -> Choice:
     """The platform of the lock that runs on ``host``: of those that fit, ``original`` if it is one, else the first.
 
     An accelerator comes before the CPU, then devices go by name. ``original`` is the platform of the run that this one
-    repeats.
+    repeats; ``driven`` are the devices on which models can be run.
 
     Raises:
         UnavailableError: none fits; it says for each why not.
         InvalidInputError: the lock asks of hosts in a form that is not understood.
     """
     conditions = conditions_of(lock.request)
-    reasons = {one: _reasons(one, conditions, host) for one in sorted(lock.image.platforms, key=_precedence)}
+    reasons = {one: _reasons(one, conditions, host, driven) for one in sorted(lock.image.platforms, key=_precedence)}
     fitting = [one for one, why_not in reasons.items() if not why_not]
     if not fitting:
         raise UnavailableError(
@@ -53,11 +55,13 @@ def _precedence(platform: LockedPlatform) -> tuple[bool, str]:
     return (platform.device == CPU, platform.device)
 
 
-def _reasons(platform: LockedPlatform, conditions: HostConditions, host: HostFacts) -> tuple[str, ...]:
+def _reasons(
+    platform: LockedPlatform, conditions: HostConditions, host: HostFacts, driven: Collection[str]
+) -> tuple[str, ...]:
     found = unfit((platform.os, platform.arch, platform.device), conditions, host)
-    return found or (
-        () if platform.device in DRIVEN else (f"running on the device {platform.device} is not built yet",)
-    )
+    if found or platform.device in driven:
+        return found
+    return (f"running on the device {platform.device} is not built yet",)
 
 
 def _word(

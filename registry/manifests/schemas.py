@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from registry.asking import Asking
+from registry.asking import AskedAccelerator, Asking
 from registry.manifests.model import Model
 from registry.manifests.others import Dataset, Framework, Image
 
@@ -38,6 +38,8 @@ def _text(wanted: type[msgspec.Struct]) -> str:
     for name, definition in schema["$defs"].items():
         if name.endswith("Step"):
             definition |= {"minProperties": 1, "maxProperties": 1}
+        elif name == AskedAccelerator.__name__:
+            definition |= {"minProperties": 1}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -132,7 +132,10 @@ class TestCheck:
             ({"model": "{name: digits, version: '>=1.1'}"}, "no version of model/digits"),
             ({"model": "{name: digit, version: '^1.0'}"}, "no model/digit"),
             ({"dataset": "{name: digits, version: '>=1.0 <2', split: bare}"}, "dataset.split was test, is bare"),
-            ({"hardware": "{os: linux, arch: arm64, device: cpu}"}, "hardware was"),
+            ({"hardware": "{os: linux, arch: arm64, device: cpu}"}, "linux/arm64/cpu, not linux/amd64/cpu"),
+            ({"hardware": "{os: linux}"}, "linux/amd64/cpu, linux/arm64/cpu, not linux/amd64/cpu"),
+            ({"hardware": "{os: linux, arch: amd64, device: cpu, cpus: 2}"}, "hardware was"),
+            ({"hardware": "{os: linux, arch: amd64, device: cpu, memory: 1GiB}"}, "hardware was"),
             ({"trace": "none"}, "trace was absent, is none"),
         ],
     )
@@ -145,6 +148,14 @@ class TestCheck:
         freshness = check_lock(shelf().lock(request()), other, shelf().snapshot())
         assert freshness.reasons == ()
         assert "model" in freshness.warnings[0]
+
+    @pytest.mark.parametrize("hardware", ["{os: [linux, darwin], arch: [amd64], device: cpu}", "{arch: amd64}"])
+    def test_hardware_that_admits_the_same_platforms_is_a_warning(self, hardware: str) -> None:
+        freshness = check_lock(shelf().lock(request()), request(hardware=hardware), shelf().snapshot())
+        assert freshness.reasons == ()
+        assert freshness.warnings == (
+            "the request asks otherwise for hardware; the same versions and platforms answer it",
+        )
 
     def test_other_content_under_the_same_name_does_not_answer(self) -> None:
         other = shelf(files={"model": {"model.onnx": b"other weights"}})

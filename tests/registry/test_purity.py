@@ -7,7 +7,18 @@ import pytest
 
 REGISTRY = Path(__file__).resolve().parents[2] / "registry"
 PURE = (
-    *("grammar", "ranges", "constraints", "candidates", "search", "conflicts", "fixes", "resolver"),
+    *(
+        "grammar",
+        "ranges",
+        "constraints",
+        "candidates",
+        "hardware",
+        "hosts",
+        "search",
+        "conflicts",
+        "fixes",
+        "resolver",
+    ),
     *("toml", "lockfile", "labels", "answerable", "locking", "staleness", "named"),
     *("difference", "changed_values", "changed_manifests", "changed_platforms"),
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from artifacts.errors import InvalidInputError
-from registry.quantities import parse_bytes, parse_seconds
+from registry.quantities import Amount, parse_bytes, parse_seconds, spell_bytes
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,27 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 )
 def test_an_amount_is_a_number_and_a_unit(text: str, size: int) -> None:
     assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1KiB"),
+        (16 << 30, "16GiB"),
+        (int(23.46 * 2**30), "23.4GiB"),
+        ((64 << 30) - 1, "63.9GiB"),
+        (3 << 50, "3072TiB"),
+    ],
+)
+def test_a_size_is_spelled_to_a_tenth_and_never_up(size: int, text: str) -> None:
+    assert spell_bytes(size) == text
+
+
+def test_amounts_are_equal_by_their_bytes_and_keep_their_text() -> None:
+    assert Amount.parse("1GiB") == Amount.parse("1024 MiB") != Amount.parse("1GB")
+    assert str(Amount.parse("1024 MiB")) == "1024 MiB"
 
 
 @pytest.mark.parametrize(

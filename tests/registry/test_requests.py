@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from artifacts.errors import InvalidInputError
-from registry.requests import Limits, Request, Scenario, derive_seed, parse_request, parse_time, read_request
+from registry.requests import (
+    Limits,
+    Request,
+    Scenario,
+    conditions_of,
+    derive_seed,
+    parse_request,
+    parse_time,
+    read_request,
+)
 from registry.yaml import read
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "requests"
@@ -30,6 +39,13 @@ def test_a_bad_request_is_refused_with_the_words_of_its_case(path: Path) -> None
 def test_every_bad_case_has_its_words() -> None:
     assert len(BAD) > 20
     assert {path.stem for path in (CASES / "bad").glob("*.txt")} == {path.stem for path in BAD}
+
+
+@pytest.mark.parametrize("path", sorted((CASES / "good").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_good_request_is_one_again_when_a_lock_carries_it(path: Path) -> None:
+    request = read_request(path.read_bytes(), path.name)
+    assert parse_request(request.document, "the lock's request") == request
+    assert conditions_of(request.document) == request.conditions
 
 
 def test_a_request_is_kept_as_written() -> None:

@@ -46,7 +46,6 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
     ("old", "new", "reason"),
     [
         ("trace: none", "trace: model", "trace: model"),
-        ("device: cpu, cpus: 2", "device: cpu, accelerator: any", "hardware.accelerator: an accelerator"),
         ("[top1, top5, latency]", "[latency, miou]", "metrics: miou"),
         (
             "{name: single_stream, min_queries: 662, min_duration: 1s, warmup: 8}",

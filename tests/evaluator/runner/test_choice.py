@@ -1,6 +1,5 @@
 """Which platform, which isolation, and what may not run as a process."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +7,22 @@ import msgspec
 import pytest
 
 from artifacts.digest import digest_bytes
-from artifacts.errors import UnavailableError
+from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
-from evaluator.runner.choice import check_code, choose_isolation, choose_platform
+from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
 from evaluator.runner.engine import Engine
-from evaluator.runner.host import Accelerator, Host, this_host
+from evaluator.runner.host import this_host
 from evaluator.runner.verification import read_manifests
+from registry.hosts import Accelerator, HostFacts
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Model
 
 from .evaluation import NOTHING, Evaluation
 
-HOST = Host("linux", "amd64", "A CPU", ("sse",), (0, 1), 4 << 30, "Linux 6", None, None)
+GIB = 1 << 30
+HOST = HostFacts("linux", "amd64", 2, 4 * GIB, (), "nvidia-smi is not there")
+FAST = HostFacts("linux", "amd64", 2, 4 * GIB, (Accelerator("NVIDIA H200 NVL", 140 * GIB, "550.54.15"),))
+ALL = ("cpu", "cuda11", "cuda12", "rocm6")
 ENGINE = Engine(None, "Engine 1")
 LAYERED = msgspec.structs.replace(NOTHING, image_id=digest_bytes(b"config"), layers=())
 
@@ -37,44 +40,85 @@ def lock(evaluation: Evaluation, *platforms: LockedPlatform, **hardware: Any) ->
     return evaluation.lock(platforms=platforms, hardware=hardware)
 
 
-def test_the_first_platform_that_fits_is_chosen(evaluation: Evaluation) -> None:
-    fitting = platform(python="3.11")
-    asked = lock(evaluation, platform(arch="arm64"), platform(os="darwin"), fitting, platform(python="3.12"))
-    assert choose_platform(asked, HOST) == fitting
+def test_the_platform_of_this_host_is_chosen_in_silence(evaluation: Evaluation) -> None:
+    fitting = platform()
+    asked = lock(evaluation, platform(arch="arm64"), platform(os="darwin"), fitting)
+    assert choose_platform(asked, HOST) == Choice(fitting)
 
 
-def test_a_device_is_chosen_where_the_host_has_it(evaluation: Evaluation) -> None:
-    asked = lock(evaluation, platform(device="cuda"), platform())
-    assert choose_platform(asked, HOST).device == "cpu"
-    fast = dataclasses.replace(HOST, accelerator=Accelerator("H200", "550"))
-    assert choose_platform(asked, fast).device == "cuda"
+def test_an_accelerator_comes_first_then_the_name(evaluation: Evaluation) -> None:
+    asked = lock(evaluation, *(platform(device=device) for device in ("cpu", "cuda12", "cuda11", "rocm6")))
+    choice = choose_platform(asked, FAST, driven=ALL)
+    assert str(choice.platform) == "linux/amd64/cuda11"
+    assert choice.word == (
+        "running on linux/amd64/cuda11; linux/amd64/cuda12: fits too; "
+        "linux/amd64/rocm6: no host is known to have the device rocm6; linux/amd64/cpu: fits too"
+    )
 
 
-def test_no_platform_that_fits_is_said_with_both_sides(evaluation: Evaluation) -> None:
-    with pytest.raises(UnavailableError, match=r"the lock has linux/arm64/cpu; here is linux/amd64/cpu"):
-        choose_platform(lock(evaluation, platform(arch="arm64")), HOST)
+def test_a_cpu_is_chosen_where_the_accelerator_lacks_something_and_it_is_said(evaluation: Evaluation) -> None:
+    asked = lock(evaluation, platform(device="cuda12"), platform(), accelerator={"count": 2, "driver": ">=560"})
+    assert choose_platform(asked, HOST, driven=ALL).word == (
+        "running on linux/amd64/cpu; "
+        "linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there)"
+    )
+    assert choose_platform(asked, FAST, driven=ALL).word == (
+        "running on linux/amd64/cpu; linux/amd64/cuda12: asks for 2 accelerators, this host has "
+        "NVIDIA H200 NVL (140GiB) and asks for the driver >=560, this host has 550.54.15"
+    )
+
+
+def test_a_device_that_cannot_be_driven_is_not_chosen(evaluation: Evaluation) -> None:
+    """Figures of a CPU are never recorded as those of an accelerator."""
+    choice = choose_platform(lock(evaluation, platform(device="cuda12"), platform()), FAST)
+    assert choice.platform.device == "cpu"
+    assert (
+        choice.word == "running on linux/amd64/cpu; linux/amd64/cuda12: running on the device cuda12 is not built yet"
+    )
+    with pytest.raises(UnavailableError, match="cuda12: running on the device cuda12 is not built yet"):
+        choose_platform(lock(evaluation, platform(device="cuda12")), FAST)
+
+
+def test_the_platform_of_the_original_run_comes_first(evaluation: Evaluation) -> None:
+    asked = lock(evaluation, platform(device="cuda12"), platform())
+    again = choose_platform(asked, FAST, "linux/amd64/cpu", driven=ALL)
+    assert again == Choice(platform(), "running on linux/amd64/cpu; linux/amd64/cuda12: fits too")
+    elsewhere = choose_platform(lock(evaluation, platform(arch="arm64"), platform()), HOST, "linux/arm64/cpu")
+    assert elsewhere == Choice(platform(), "running on linux/amd64/cpu; linux/arm64/cpu: this host is linux/amd64")
+
+
+def test_where_none_fits_each_says_why(evaluation: Evaluation) -> None:
+    platforms = [platform(device="cuda12"), platform(), platform(arch="arm64")]
+    with pytest.raises(UnavailableError) as caught:
+        choose_platform(lock(evaluation, *platforms, memory="64GiB"), HOST)
+    assert caught.value.what == (
+        "no platform of the lock fits this host: "
+        "linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there) "
+        "and asks for 64GiB of memory, this host has 4GiB; "
+        "linux/amd64/cpu: asks for 64GiB of memory, this host has 4GiB; "
+        "linux/arm64/cpu: this host is linux/amd64"
+    )
+    assert caught.value.next_step
+    assert "linux/amd64/cpu" in caught.value.next_step
+
+
+def test_conditions_that_a_newer_version_added_are_not_looked_at(evaluation: Evaluation) -> None:
+    """A newer minor schema is warned about, and what is new in it is not used."""
+    asked = lock(evaluation, platform(), cpus=2, fans=8, accelerator={"name": "H200", "cooling": "water"})
+    assert choose_platform(asked, HOST) == Choice(platform())
 
 
 @pytest.mark.parametrize(
-    ("hardware", "reason"),
-    [
-        ({"cpus": 3}, "3 CPUs, here are 2"),
-        ({"memory": "5GiB"}, "5GiB of memory"),
-        ({"accelerator": "H200"}, "the accelerator H200, here is none"),
-    ],
+    "hardware", [{"cpus": "2"}, {"memory": 4}, {"memory": "lots"}, {"accelerator": {}}, {"device": []}]
 )
-def test_less_hardware_than_asked_for_is_said(evaluation: Evaluation, hardware: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UnavailableError, match=reason):
+def test_conditions_of_another_form_are_refused(evaluation: Evaluation, hardware: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=r"hardware of the lock's request"):
         choose_platform(lock(evaluation, **hardware), HOST)
-
-
-def test_as_much_hardware_as_asked_for_will_do(evaluation: Evaluation) -> None:
-    assert choose_platform(lock(evaluation, cpus=2, memory="4GiB"), HOST) == evaluation.platform
 
 
 def test_this_host_fits_a_lock_of_its_kind(evaluation: Evaluation) -> None:
     host = this_host()
-    choose_platform(lock(evaluation, platform(os=host.os, arch=host.arch)), host)
+    choose_platform(lock(evaluation, platform(os=host.os, arch=host.arch)), host.facts)
 
 
 def test_a_container_is_the_choice_where_it_can_be_had() -> None:

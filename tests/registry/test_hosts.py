@@ -1,0 +1,175 @@
+"""What a host lacks of what a request asks, in words."""
+
+import pytest
+
+from artifacts.errors import InvalidInputError
+from registry.hosts import (
+    Accelerator,
+    AcceleratorCondition,
+    HostConditions,
+    HostFacts,
+    driver_version,
+    parse_drivers,
+    unfit,
+    unmet,
+    words,
+)
+from registry.quantities import Amount
+
+GIB = 1 << 30
+ABSENT = "nvidia-smi is not there"
+A100 = Accelerator("NVIDIA A100-SXM4-40GB", 40 * GIB, "535.104.05")
+H200 = Accelerator("NVIDIA H200 NVL", 143771 << 20, "550.54.15")
+UNSAID = Accelerator("NVIDIA GB10", None, "[N/A]")
+ANYTHING = HostConditions()
+GB40 = Amount.parse("40GB")
+MORE = "of 40GB or more"
+
+
+def host(*accelerators: Accelerator) -> HostFacts:
+    return HostFacts("linux", "amd64", 2, int(23.46 * GIB), accelerators, "" if accelerators else ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "lacking"),
+    [
+        (ANYTHING, ()),
+        (HostConditions(cpus=2, memory=Amount.parse("23GiB")), ()),
+        (HostConditions(cpus=8), ("asks for 8 CPUs, this host has 2",)),
+        (HostConditions(memory=Amount.parse("64GiB")), ("asks for 64GiB of memory, this host has 23.4GiB",)),
+        (
+            HostConditions(cpus=3, memory=Amount.parse("1TB")),
+            ("asks for 3 CPUs, this host has 2", "asks for 1TB of memory, this host has 23.4GiB"),
+        ),
+        (HostConditions(accelerator=AcceleratorCondition("H200", count=8)), ()),
+    ],
+)
+def test_cpus_and_memory_are_least_amounts_for_every_device(conditions: HostConditions, lacking: tuple[str]) -> None:
+    """An accelerator is asked of platforms whose device is one."""
+    assert unmet(conditions, "cpu", host()) == lacking
+    assert unmet(conditions, "cpu", host(H200)) == lacking
+
+
+@pytest.mark.parametrize(
+    ("device", "accelerators", "lacking"),
+    [
+        ("cpu", (), ()),
+        ("cuda", (H200,), ()),
+        ("cuda12", (A100,), ()),
+        ("cuda12", (), (f"needs an NVIDIA accelerator, none found ({ABSENT})",)),
+        ("rocm6", (H200,), ("no host is known to have the device rocm6",)),
+        ("CPU", (), ("no host is known to have the device CPU",)),
+    ],
+)
+def test_a_device_needs_its_accelerator(
+    device: str, accelerators: tuple[Accelerator, ...], lacking: tuple[str, ...]
+) -> None:
+    assert unmet(ANYTHING, device, host(*accelerators)) == lacking
+
+
+@pytest.mark.parametrize(
+    ("condition", "accelerators", "lacking"),
+    [
+        (AcceleratorCondition("H200"), (H200,), ()),
+        (AcceleratorCondition("h200 nvidia"), (H200,), ()),
+        (AcceleratorCondition("A100"), (A100,), ()),
+        (AcceleratorCondition("A100 40GB"), (H200, A100), ()),
+        (AcceleratorCondition("A10"), (A100,), (f"asks for an accelerator named A10, this host has {A100}",)),
+        (AcceleratorCondition(count=2), (H200, A100), ()),
+        (AcceleratorCondition(count=3), (A100, A100), (f"asks for 3 accelerators, this host has 2 x {A100}",)),
+        (AcceleratorCondition("A100", 2), (A100, A100), ()),
+        (
+            AcceleratorCondition("A100", 2),
+            (H200, A100),
+            (f"asks for 2 accelerators named A100, this host has {H200}, {A100}",),
+        ),
+        (AcceleratorCondition(memory=GB40), (A100,), ()),
+        (AcceleratorCondition(memory=GB40), (UNSAID,), (f"asks for an accelerator {MORE}, this host has {UNSAID}",)),
+        (AcceleratorCondition(count=2, memory=GB40), (A100, H200), ()),
+        (
+            AcceleratorCondition(count=3, memory=GB40),
+            (A100, A100),
+            (f"asks for 3 accelerators {MORE}, this host has 2 x {A100}",),
+        ),
+        (AcceleratorCondition(driver=parse_drivers(">=535.104.05 <536")), (A100,), ()),
+        (
+            AcceleratorCondition(driver=parse_drivers(">=550")),
+            (A100, A100),
+            ("asks for the driver >=550, this host has 535.104.05",),
+        ),
+        (AcceleratorCondition(driver=parse_drivers("*")), (UNSAID,), ("asks for the driver *, this host has [N/A]",)),
+        (
+            AcceleratorCondition("H100", driver=parse_drivers("^560")),
+            (H200,),
+            (
+                f"asks for an accelerator named H100, this host has {H200}",
+                "asks for the driver ^560, this host has 550.54.15",
+            ),
+        ),
+        (
+            AcceleratorCondition("H100", driver=parse_drivers("^560")),
+            (),
+            (f"needs an NVIDIA accelerator, none found ({ABSENT})",),
+        ),
+    ],
+)
+def test_what_is_asked_of_accelerators(
+    condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...], lacking: tuple[str, ...]
+) -> None:
+    assert unmet(HostConditions(accelerator=condition), "cuda12", host(*accelerators)) == lacking
+
+
+def test_a_platform_of_another_host_has_that_one_reason() -> None:
+    asked = HostConditions(cpus=8, accelerator=AcceleratorCondition("H200"))
+    assert unfit(("linux", "arm64", "cuda12"), asked, host()) == ("this host is linux/amd64",)
+    assert unfit(("darwin", "amd64", "cpu"), ANYTHING, host()) == ("this host is linux/amd64",)
+    assert unfit(("linux", "amd64", "cpu"), ANYTHING, host()) == ()
+    assert len(unfit(("linux", "amd64", "cuda12"), asked, host())) == 2
+
+
+def test_an_accelerator_is_named_with_its_memory() -> None:
+    shown = [str(one) for one in (A100, H200, UNSAID)]
+    assert shown == [
+        "NVIDIA A100-SXM4-40GB (40GiB)",
+        "NVIDIA H200 NVL (140.4GiB)",
+        "NVIDIA GB10 (unknown memory)",
+    ]
+
+
+def test_words_are_letters_and_digits_without_case() -> None:
+    assert words("NVIDIA A100-SXM4-40GB") == {"nvidia", "a100", "sxm4", "40gb"}
+    assert words(" - _") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("535.104.05", "535.104.5"), ("550.54", "550.54.0"), ("550", "550.0.0"), ("390.07.00", "390.7.0")],
+)
+def test_a_driver_is_a_version(text: str, version: str) -> None:
+    assert str(driver_version(text)) == version
+
+
+@pytest.mark.parametrize("text", ["", "[N/A]", "535.104.05.1", "535.", "535-rc1", "v535.1", "\u0665.1"])
+def test_what_is_no_driver(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no version of a driver"):
+        driver_version(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        (">=535.104.05", "535.104.05", "535.104.04"),
+        ("535.104.05", "535.104.05", "535.104.50"),
+        ("~535.04", "535.4.9", "535.40.1"),
+        (">=470.0 <=550.54.010", "550.54.10", "550.54.11"),
+        (">=0.10 || 20.00.x", "0.10.0", "0.9"),
+    ],
+)
+def test_drivers_are_a_set_of_versions_with_leading_zeros(text: str, inside: str, outside: str) -> None:
+    assert parse_drivers(text).admits(driver_version(inside))
+    assert not parse_drivers(text).admits(driver_version(outside))
+
+
+def test_a_bare_partial_driver_is_refused_as_everywhere() -> None:
+    with pytest.raises(InvalidInputError, match="'535' is a partial version"):
+        parse_drivers("535")

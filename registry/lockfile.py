@@ -28,7 +28,7 @@ _ORDER = (
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
-_LOCK_AGAIN = "make it anew with `benchlock lock`"
+_LOCK_AGAIN = "restore it, or remove it and make it anew with `benchlock lock`"
 
 
 DigestText = Annotated[Digest, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
@@ -192,7 +192,7 @@ def load(text: str, where: str) -> Lock:
         raise IntegrityError(
             f"{where} was changed after it was locked: its id is {claimed}, its content's is {found}",
             where=where,
-            next_step="restore the file, or make it anew with `benchlock lock`",
+            next_step=_LOCK_AGAIN,
         )
     return read(document, where)
 

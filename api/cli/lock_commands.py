@@ -9,11 +9,12 @@ from api.cli import output
 from api.cli.artifacts_commands import read_text
 from api.cli.invocation import Invocation, of
 from api.cli.output import EXIT_REFUSED, say
-from artifacts.errors import UnavailableError
+from artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from registry.candidates import Resolution
     from registry.lockfile import Lock
+    from registry.names import Kind
     from registry.requests import Request
 
 ID_PREFIX = "sha256:"
@@ -79,28 +80,73 @@ def lock(
     from registry.lockfile import dump  # noqa: PLC0415
     from registry.locking import preferences_of  # noqa: PLC0415
     from registry.locks import Harness, make_lock  # noqa: PLC0415
-    from registry.names import parse_target  # noqa: PLC0415
     from registry.staleness import check_lock  # noqa: PLC0415
 
     invocation = of(context)
-    registry = invocation.opened
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
     if check:
-        _check(invocation, asked, path)
+        _check(invocation, asked, path, upgrade)
         return
-    moved = [parse_target(target)[:2] for target in upgrade or ()]
-    preferences = preferences_of(read_lock(invocation, str(path)), moved) if path.exists() else {}
+    registry = invocation.opened
+    replaced = read_lock(invocation, str(path)) if path.exists() else None
+    moved = _upgraded(upgrade or [], path, replaced)
+    preferences = {} if replaced is None else preferences_of(replaced, moved)
     made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
     write_text(path, dump(made))
     with registry.catalogue.snapshot(asked.as_of) as snapshot:
         for warning in check_lock(made, asked, snapshot).warnings:
             say(f"warning: {warning}")
+    changes = [] if replaced is None else _tell_changes(invocation, replaced, made)
     if invocation.as_json:
-        output.print_json(lock_document(made) | {"path": str(path)})
+        told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
+        output.print_json(lock_document(made) | told)
     else:
         typer.echo(f"{path}  {made.id}")
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
+
+
+def _upgraded(targets: list[str], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
+    """What ``--upgrade`` names.
+
+    Raises:
+        InvalidInputError: a constraint is given too, or there is no lock that could be upgraded.
+    """
+    from registry.names import parse_target  # noqa: PLC0415
+
+    moved: list[tuple[Kind, str]] = []
+    for target in targets:
+        kind, name, constraint = parse_target(target)
+        if constraint is not None:
+            raise InvalidInputError(
+                f"--upgrade takes no constraint: {target}",
+                where=f"--upgrade {target}",
+                next_step=f"write {constraint} into the request, and upgrade {kind}/{name}",
+            )
+        moved.append((kind, name))
+    if moved and replaced is None:
+        raise InvalidInputError(
+            f"there is no lock to upgrade: {path} does not exist",
+            where=str(path),
+            next_step="leave --upgrade out (a new lock takes the newest versions), or name the lock with -o",
+        )
+    return moved
+
+
+def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> list[dict[str, Any]]:
+    """Say what moved and what stayed; the changes as JSON."""
+    from registry.difference import diff as difference  # noqa: PLC0415
+    from registry.locks import known_manifests  # noqa: PLC0415
+
+    if made.id == replaced.id:
+        say("nothing changed")
+        return []
+    changes = difference(replaced, made, known_manifests([replaced, made], invocation.opened.store))
+    before = replaced.artifacts()
+    kept = [f"{kind}/{one.name} {one.version}" for kind, one in made.artifacts().items() if one == before[kind]]
+    for line in (*map(str, changes), *([f"the same: {', '.join(kept)}"] if kept else [])):
+        say(line)
+    return [change.document() for change in changes]
 
 
 def lock_document(made: "Lock") -> dict[str, Any]:
@@ -125,9 +171,15 @@ def write_text(path: Path, text: str) -> None:
         ) from error
 
 
-def _check(invocation: Invocation, request: "Request", path: Path) -> None:
+def _check(invocation: Invocation, request: "Request", path: Path, upgrade: list[str] | None) -> None:
     from registry.staleness import check_lock  # noqa: PLC0415
 
+    if upgrade:
+        raise InvalidInputError(
+            "--check writes nothing, so that there is nothing to upgrade",
+            where=f"--upgrade {upgrade[0]}",
+            next_step="leave one of them out",
+        )
     found = read_lock(invocation, str(path))
     with invocation.opened.catalogue.snapshot(request.as_of) as snapshot:
         freshness = check_lock(found, request, snapshot)
@@ -150,12 +202,12 @@ def _check(invocation: Invocation, request: "Request", path: Path) -> None:
 
 
 def read_lock(invocation: Invocation, text: str) -> "Lock":
-    """The lock in the file ``text``, or in the registry under the id ``text``; its warnings are said."""
-    from artifacts.digest import parse_digest  # noqa: PLC0415
+    """The lock in the file ``text``, or in the registry under the id that begins so; its warnings are said."""
     from registry.lockfile import load  # noqa: PLC0415
 
     if text.startswith(ID_PREFIX):
-        found = load(invocation.opened.catalogue.get_lock(parse_digest(text)), text)
+        catalogue = invocation.opened.catalogue
+        found = load(catalogue.get_lock(catalogue.find_lock(text)), text)
     else:
         found = load(read_text(Path(text), next_step="name a lockfile, or a lock's id"), text)
     for warning in found.warnings:

@@ -4,6 +4,7 @@ Published rows never change; a yank is a further row. The database itself refuse
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,6 +25,9 @@ from registry.manifests.identity import content, manifest_digest, parse_publishe
 from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
+
+_LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
+_SHOWN_LOCKS = 5
 
 
 class Catalogue:
@@ -153,8 +157,31 @@ class Catalogue:
         with reading(self._engine) as connection:
             text: str | None = connection.execute(select(locks.c.text).where(locks.c.id == lock)).scalar()
         if text is None:
-            raise UnknownNameError(f"the registry has no lock {lock}", next_step="give the lock's file")
+            raise _unknown_lock(lock)
         return text
+
+    def find_lock(self, text: str) -> Digest:
+        """The id of the stored lock that ``text`` spells, or alone begins with: ``sha256:`` and 8 hex digits or more.
+
+        Raises:
+            InvalidInputError: it is no such text, or several locks begin with it.
+            UnknownNameError: no lock does.
+        """
+        if not _LOCK_ID.fullmatch(text):
+            raise InvalidInputError(
+                f"{text!r} is no id of a lock",
+                next_step="write sha256: and its 64 lower-case hex digits, or at least the first 8",
+            )
+        beginning = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
+        with reading(self._engine) as connection:
+            found = connection.execute(beginning.limit(_SHOWN_LOCKS)).scalars().all()
+        if not found:
+            raise _unknown_lock(text)
+        if len(found) > 1:
+            raise InvalidInputError(
+                f"several locks begin with {text}", where=", ".join(found), next_step="write more of the id"
+            )
+        return Digest(found[0])
 
     def live_digests(self) -> Iterator[Digest]:
         """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
@@ -193,3 +220,7 @@ class Catalogue:
             row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": self._clock()}
             connection.execute(insert(yanks), key_of(reference) | row)
         return True
+
+
+def _unknown_lock(text: str) -> UnknownNameError:
+    return UnknownNameError(f"the registry has no lock {text}", next_step="give the lock's file")

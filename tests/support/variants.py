@@ -1,7 +1,8 @@
 """Locks that differ from the shelf's in what a case file says: manifests, bytes, environments, requests."""
 
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -11,10 +12,14 @@ from msgspec import structs
 
 from artifacts.canonical import canonical
 from artifacts.digest import Digest, digest_bytes
+from artifacts.store import BlobStore
 from registry.answerable import Chosen
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Provenance
 from registry.lockfile import Lock, LockedHarness, from_content, read
 from registry.manifests import Manifest, parse_published, plain, read_authored
-from registry.manifests.identity import manifest_digest
+from registry.manifests.identity import content, manifest_digest
+from registry.names import KINDS, Kind
 from tests.support.locks import DATASET, FILES, FRAMEWORK, MODEL, Shelf, request
 
 Patch = Mapping[str, Any]
@@ -37,8 +42,19 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Variant:
+    """A lock, the manifests that it names, and the bytes of their files by kind and path."""
+
     lock: Lock
     manifests: Mapping[Digest, Manifest]
+    files: Mapping[str, Mapping[str, bytes]]
+
+    def publish(self, catalogue: Catalogue, store: BlobStore, kinds: Iterable[Kind] = KINDS) -> None:
+        """Publish the artifacts of ``kinds``, in that order."""
+        manifests = {manifest.kind: manifest for manifest in self.manifests.values()}
+        for kind in kinds:
+            for blob in (content(manifests[kind]), *self.files[kind].values()):
+                store.put(io.BytesIO(blob))
+            catalogue.publish(manifests[kind], Provenance("", {}))
 
 
 def variant(case: Mapping[str, Any]) -> Variant:
@@ -61,7 +77,7 @@ def variant(case: Mapping[str, Any]) -> Variant:
         harness = LockedHarness(version=lock.harness.version, digest=digest_bytes(text), size=len(text))
         lock = from_content(structs.replace(lock, harness=harness))
     lock = read(_patched(deepcopy(lock.document), case.get("lock", {})), "case")
-    return Variant(lock, {manifest_digest(one): one for one in shelf.chosen.all()})
+    return Variant(lock, {manifest_digest(one): one for one in shelf.chosen.all()}, {"framework": {}, **held})
 
 
 def _authored(kind: str) -> dict[str, Any]:
@@ -122,9 +138,9 @@ def _image(environment: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, by
 
 def _pylock(wheels: Mapping[str, bytes], created_by: str) -> bytes:
     lines = ['lock-version = "1.0"', f'created-by = "{created_by}"']
-    for path, content in wheels.items():
+    for path, wheel in wheels.items():
         name, version, *_ = path.removeprefix("wheels/").split("-")
-        hashes = f'hashes = {{sha256 = "{sha256(content).hexdigest()}"}}'
-        wheel = f'wheels = [{{path = "{path}", size = {len(content)}, {hashes}}}]'
-        lines += ["[[packages]]", f'name = "{name}"', f'version = "{version}"', wheel]
+        hashes = f'hashes = {{sha256 = "{sha256(wheel).hexdigest()}"}}'
+        row = f'wheels = [{{path = "{path}", size = {len(wheel)}, {hashes}}}]'
+        lines += ["[[packages]]", f'name = "{name}"', f'version = "{version}"', row]
     return "\n".join(lines).encode()

@@ -325,6 +325,25 @@ def test_a_lock_is_kept_once_under_its_id(catalogue: Catalogue) -> None:
         catalogue.get_lock(digest("other"))
 
 
+def test_the_beginning_of_an_id_finds_one_lock(catalogue: Catalogue, database: Engine) -> None:
+    catalogue.put_lock(LOCK)
+    assert catalogue.find_lock(LOCK.id) == catalogue.find_lock(LOCK.id[: len("sha256:") + 8]) == LOCK.id
+    for other in (LOCK.id[: len("sha256:") + 7], LOCK.id.upper(), f"{LOCK.id}0", LOCK.id[len("sha256:") :], "sha256:%"):
+        with pytest.raises(InvalidInputError, match="is no id of a lock"):
+            catalogue.find_lock(other)
+    with pytest.raises(UnknownNameError, match="no lock sha256:"):
+        catalogue.find_lock(digest("other")[:20])
+    columns = "text, request, model, model_version, dataset, dataset_version, framework, framework_version, image"
+    twin = LOCK.id[:20] + digest("other")[20:]
+    with database.begin() as connection:
+        copied = f"SELECT '{twin}', {columns}, image_version, created_at FROM locks"
+        connection.execute(text(f"INSERT INTO locks (id, {columns}, image_version, created_at) {copied}"))
+    with pytest.raises(InvalidInputError, match="several locks begin with") as caught:
+        catalogue.find_lock(LOCK.id[:20])
+    assert {*str(caught.value.where).split(", ")} == {LOCK.id, twin}
+    assert catalogue.find_lock(LOCK.id[:21]) == LOCK.id
+
+
 def test_everything_that_a_lock_or_version_names_is_alive(catalogue: Catalogue, model: Publish) -> None:
     catalogue.put_lock(LOCK)
     words = ("net", "pictures", "onnxruntime", "image", "net.onnx", "images/", "pylock.toml", "wheels/numpy.whl")

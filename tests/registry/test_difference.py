@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from registry.changed_manifests import changed_content
 from registry.difference import Change, diff
 from registry.lockfile import Lock, read
+from registry.manifests import read_authored
 from tests.support.locks import request, shelf
 from tests.support.variants import variant
 
-CASES = sorted((Path(__file__).resolve().parent.parent / "cases" / "diffs").glob("*.json"))
+ROOT = Path(__file__).resolve().parent.parent / "cases"
+CASES = sorted((ROOT / "diffs").glob("*.json"))
+MANIFEST = ROOT / "manifests" / "good" / "everything-else.yaml"
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -73,3 +77,29 @@ def test_what_is_long_is_told_line_by_line() -> None:
     assert str(short) == "model/x 1.0.0 → 1.1.0: weights changed, labels the same"
     long = Change("model/x", "1.0.0", "1.1.0", ("a" * 60, "b" * 60))
     assert str(long) == f"model/x 1.0.0 → 1.1.0:\n  {'a' * 60}\n  {'b' * 60}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("iou: 0.5", "iou: 0.6", "detections changed: predictions.nms.iou 0.5 → 0.6"),
+        ("nms: {iou: 0.5, per_class: true}", "nms: null", "detections changed: predictions.nms {…} → null"),
+        ("label_offset: 1", "label_offset: 0", "detections changed: predictions.label_offset 1 → 0"),
+        ("function: build", "function: build_small", "code.function build → build_small"),
+        ("unsafe: true\n", "", "unsafe removed: true"),
+        ("format: safetensors", "format: safetensors\ndescription: Words.", "description changed"),
+        ("rate: 16000, mels", "rate: 8000, mels", "preprocessing changed: inputs[0].steps[4].mfcc.rate 16000 → 8000"),
+        ("absolute: 0,", "absolute: 0.1,", "tolerance changed: inputs[0].tolerance.absolute 0.0 → 0.1"),
+        ("[[1, 0], [0, 1]]", "[[1, 0], [0, 2]]", "inputs changed: inputs[4].value [[1, 0], [0, 1]] → [[1, 0], [0, 2]]"),
+        ("topk: {k: 5}", "topk: {k: 3}", "postprocessing changed: outputs[2].steps[0].topk.k 5 → 3"),
+        (", reduce: max", "", "outputs changed: outputs[2].reduce removed: max"),
+        ('"^2.13"', '"^2.14"', "framework asked for: framework.version ^2.13 → ^2.14"),
+    ],
+)
+def test_whatever_a_model_says_otherwise_is_told_by_what_it_does(old: str, new: str, told: str) -> None:
+    text = MANIFEST.read_text()
+    assert text.count(old) == 1
+    before, after = (read_authored(one, "manifest.yaml") for one in (text, text.replace(old, new)))
+    (found,) = changed_content(before, after)
+    assert found == told.replace("{…}", "{iou: 0.5, per_class: true}")
+    assert [*changed_content(before, before)] == []

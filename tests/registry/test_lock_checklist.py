@@ -14,21 +14,20 @@ from typing import Any
 
 import pytest
 import rfc8785
-from msgspec import structs
 
 from api.wiring import open_registry
 from artifacts.digest import Digest, digest_bytes, from_hex
-from artifacts.errors import IntegrityError
+from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from artifacts.store import read, verify
 from evaluator.runner.choice import choose_platform
-from evaluator.runner.host import Host
 from evaluator.runner.verification import verify_lock
 from registry import toml
 from registry.catalogue.catalogue import Catalogue
 from registry.conflicts import ConflictError
-from registry.lockfile import Lock, dump, from_content, load
+from registry.hosts import HostFacts
+from registry.lockfile import Lock, dump, load
 from registry.locking import preferences_of, question_of
 from registry.locks import Harness, known_manifests, make_lock
 from registry.named import named
@@ -38,7 +37,7 @@ from registry.resolver import resolve
 from tests.support.commands import Commands
 from tests.support.locks import REQUEST, request, shelf
 from tests.support.universe import Universe
-from tests.support.variants import Variant, variant
+from tests.support.variants import variant
 
 HARNESS = Harness("0.1.0", b"harness")
 NEWEST = variant({})
@@ -51,19 +50,14 @@ NEWER = variant(
         "files": {"model/model.onnx": "better"},
     }
 )
-HOST = Host("linux", "amd64", "A CPU", ("sse",), (0, 1), 4 << 30, "Linux 6", None, None)
-
-
-def made(variants: list[Variant], catalogue: Catalogue, store: LocalStore, **options: Any) -> Lock:  # noqa: ANN401
-    """The lock of the request over a catalogue of the variants, published in their order."""
-    for one in variants:
-        one.publish(catalogue, store, options.get("kinds", KINDS))
-    return make_lock(request(), {}, HARNESS, store, catalogue)
+LOCKS = Path(__file__).resolve().parent.parent / "cases" / "locks"
 
 
 @pytest.fixture
 def lock(catalogue: Catalogue, store: LocalStore) -> Lock:
-    return made([NEWEST], catalogue, store)
+    """The lock of the request over a catalogue that has one version of each kind."""
+    NEWEST.publish(catalogue, store)
+    return make_lock(request(), {}, HARNESS, store, catalogue)
 
 
 # 1. The same bytes
@@ -199,16 +193,17 @@ def test_a_request_as_of_a_time_leads_to_the_same_lock_for_ever(catalogue: Catal
 # 6. Several platforms
 
 
-def test_one_lock_holds_several_platforms_and_each_is_picked_offline(lock: Lock) -> None:
+def test_one_lock_holds_several_platforms_and_each_is_picked_offline() -> None:
     """From the text alone: a host takes its own, and needs nothing of the other."""
-    (amd64,) = lock.image.platforms
-    arm64 = structs.replace(amd64, arch="arm64", wheels=amd64.wheels[:1])
-    both = from_content(structs.replace(lock, image=structs.replace(lock.image, platforms=(amd64, arm64))))
-    read_again = load(dump(both), "x.lock")
-    picked = [choose_platform(read_again, replace(HOST, arch=arch)) for arch in ("amd64", "arm64")]
-    assert [str(one) for one in picked] == ["linux/amd64/cpu", "linux/arm64/cpu"]
-    needed = [{one.sort for one in named(read_again) if one.platform == each} for each in picked]
-    assert needed[0] == needed[1] == {"wheels lock", "wheel", "configuration", "layer"}
+    both = load((LOCKS / "1.0-platforms.lock").read_text(), "1.0-platforms.lock")
+    amd64, arm64 = (choose_platform(both, HostFacts("linux", arch, 2, 4 << 30)).platform for arch in ("amd64", "arm64"))
+    assert [str(one) for one in (amd64, arm64)] == ["linux/amd64/cpu", "linux/arm64/cpu"]
+    assert {one.sort for one in named(both) if one.platform == arm64} == {"wheels lock", "wheel"}
+    assert {one.sort for one in named(both) if one.platform == amd64} == {
+        *("wheels lock", "wheel", "configuration", "layer")
+    }
+    with pytest.raises(UnavailableError, match=r"linux/amd64/cpu: .*linux/arm64/cpu: "):
+        choose_platform(both, HostFacts("linux", "riscv64", 2, 4 << 30))
 
 
 # 7, 8 and 9. Minimal changes, staleness and yanks: tests/acceptance/test_locking.py does them with real commands

@@ -19,8 +19,9 @@ from tests.support.locks import request, shelf
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "tests" / "cases" / "locks"
 GOLDEN = LOCKS / "1.0.lock"
+PLATFORMS = LOCKS / "1.0-platforms.lock"
 NEXT_MAJOR = LOCKS / "2.0.lock"
-READABLE = sorted(LOCKS.glob("1.*.lock"))
+READABLE = sorted(LOCKS.glob("1.*lock"))
 WRITTEN = [f"{SCHEMA[0]}.{minor}" for minor in range(SCHEMA[1] + 1)]
 
 
@@ -39,6 +40,8 @@ def test_what_is_locked_today_is_the_golden_lock_of_this_schema(lock: Lock) -> N
     assert lock.schema == ".".join(map(str, SCHEMA))
     assert dump(lock) == GOLDEN.read_text()
     assert load(GOLDEN.read_text(), "1.0.lock") == lock
+    several = request(hardware="{os: linux, arch: [amd64, arm64], device: cpu}")
+    assert dump(shelf().lock(several)) == PLATFORMS.read_text()
 
 
 def test_every_schema_version_has_a_golden_lock_that_stays() -> None:

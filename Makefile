@@ -29,7 +29,7 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/python -m migrations.check
 
 bench: $(DEV) ## measured claims, side by side in one run
-	@for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script; done
+	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
 format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff format .

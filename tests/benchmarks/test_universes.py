@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.resolving import plain
+from artifacts.errors import UnknownNameError
+from benchmarks.resolving import index, plain
 from benchmarks.resolving.documents import content, request
 from benchmarks.resolving.filling import DATABASE, PUBLISHED_AT, fill
+from benchmarks.resolving.measuring import environment, run
 from benchmarks.resolving.universes import ANY, Ask, Universe, version
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
@@ -18,7 +20,7 @@ from registry.locking import question_of
 from registry.manifests import parse_published
 from registry.manifests.identity import content as content_of
 from registry.requests import parse_request
-from registry.resolver import Resolution, UnknownNameError, resolve
+from registry.resolver import Resolution, resolve
 from tests.support.commands import Commands
 from tests.support.digits import written
 
@@ -130,3 +132,16 @@ def test_the_known_answer_is_that_of_brute_force_and_of_resolvelib(universe: Uni
     assert universe.answer(ask) == expected
     assert plain.answer(universe, ask).chosen == expected
     assert (expected is not None) == (title in SOLVABLE)
+
+
+@pytest.mark.parametrize("universe", [one for one in SMALL if not one.crowded], ids=repr)
+def test_the_packages_made_for_uv_are_solvable_where_the_universe_is(universe: Universe, tmp_path: Path) -> None:
+    with index.served(universe) as address:
+        for ask in universe.asks():
+            process = run(index.command(ask, address, tmp_path), environment(), 60)
+            assert process is not None
+            assert (process.code == 0) == (ask.title in SOLVABLE), (ask, process)
+            if process.code == 0:
+                assert process.output.count("==") == 4
+            else:
+                assert "No solution found" in process.output

@@ -1,0 +1,69 @@
+"""What `benchlock lock` costs as the catalogue grows, beside resolvelib and `uv pip compile`.
+
+CPU time, user and system, of whole processes, from start to written lock or printed explanation; and of the resolver
+alone. The catalogues and requests are those of `benchmarks/resolving/universes.py`.
+"""
+
+import argparse
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.resolving.asking import ask_others, measure
+from benchmarks.resolving.families import Family, families
+from benchmarks.resolving.report import BAR_AT, Row, bars, machine, table, write
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+
+METHOD = """\
+A cell is `whole process / solving`, in milliseconds of CPU (user and system), the median of {rounds} rounds; in every
+round each request is asked once, with another seed, so that each lock is a new one. The whole process is
+`benchlock lock` from its start to the written lock, or to the printed explanation, with compiled byte code; before each
+the database is dropped from the page cache. Solving is the resolver, explanation included, in a fresh process that has
+loaded its modules and opened the catalogue. Every lock is compared with the answer that the catalogue was made to have.
+Growth is the largest factor from one step to the next.
+
+resolvelib solves with a plain provider, candidates in memory; how many names the catalogue has does not matter to it.
+`uv pip compile` is the whole process with a warm cache, on packages of the same names, versions and requirements, from
+an index on the loopback interface; its lines are those of its explanation, as benchlock's are in the second column.
+Both are asked at {at:,} versions.
+"""
+
+
+def main() -> None:
+    """Measure every family, print its table, and write them all to RESULTS.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--largest", type=int, default=1_000_000, help="versions; a million needs 2.5 GB for a while")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="families whose title has this; RESULTS.md stays as it is")
+    options = parser.parse_args()
+    start, loads, found = time.monotonic(), [], []
+    for family in families(options.largest):
+        if options.only in family.title:
+            loads.append(os.getloadavg()[0])
+            found.append((family, measured(family, options.rounds)))
+            print(table(*found[-1]), flush=True)
+    verdicts = list(bars(found))
+    print("\n".join(verdicts))
+    if options.only:
+        return
+    took = f"{(time.monotonic() - start) / 60:.0f} minutes, load average {min(loads):.2f} to {max(loads):.2f}"
+    lines = [*machine(), f"- {datetime.now(UTC):%Y-%m-%d}, {took}"]
+    tables = [table(*one) for one in found]
+    method = METHOD.format(rounds=options.rounds, at=BAR_AT)
+    write(RESULTS, "resolve", "\n".join(["## Resolving", "", *lines, "", method, *tables, "### Bars", "", *verdicts]))
+
+
+def measured(family: Family, rounds: int) -> list[Row]:
+    """The rows of a family, step by step; others are asked at the step that the bars are about."""
+    rows = {ask.title: Row(ask.title) for universe in family.steps.values() for ask in universe.asks()}
+    for step, universe in family.steps.items():
+        measure(universe, step, rows, rounds)
+        if step == BAR_AT and family.limit:
+            ask_others(universe, rows, family.limit, rounds)
+    return list(rows.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Which universes are measured: one thing grows tenfold from step to step."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.resolving.universes import Universe
+
+STEPS = (1_000, 10_000, 100_000, 1_000_000)
+ONE_NAME = 100_000
+BLOCK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Universes by the number that grows. ``limit``: seconds after which a peer is ended; 0: peers are not asked."""
+
+    title: str
+    about: str
+    steps: dict[int, Universe]
+    limit: int
+
+
+def families(largest: int) -> Iterator[Family]:
+    """All of them, with no step beyond ``largest`` versions."""
+    yield Family(
+        "Catalogues of names with 100 versions each",
+        "Columns: versions in the catalogue. 40 % of the names are models, 20 % each of the others.",
+        {step: Universe(step // BLOCK) for step in STEPS if step <= largest},
+        limit=60,
+    )
+    yield Family(
+        "The same with two frameworks only, which every image provides",
+        "Columns: versions in the catalogue, about; 20 % of them are images of one framework.",
+        {step: Universe(step // 800, crowded=True) for step in STEPS[:3] if step <= largest},
+        limit=0,
+    )
+    counts = [step for step in STEPS if step <= min(largest, ONE_NAME)]
+    for title, grown, universe in _ONE_NAME:
+        yield Family(
+            f"Many versions of one name: a {title}",
+            f"Columns: versions of each of the {grown} of the block that is asked; every other name has 100.",
+            {count: universe(count) for count in counts},
+            limit=20,
+        )
+
+
+_ONE_NAME: tuple[tuple[str, str, Callable[[int], Universe]], ...] = (
+    ("model", "models", lambda count: Universe(models=count)),
+    ("model of which each requires its own range", "models", lambda count: Universe(models=count, distinct=True)),
+    ("framework", "frameworks", lambda count: Universe(frameworks=count)),
+    ("image", "images", lambda count: Universe(images=count)),
+    ("dataset", "datasets", lambda count: Universe(datasets=count)),
+)

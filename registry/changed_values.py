@@ -1,5 +1,6 @@
 """What differs between two plain values, by path: ``inputs[0].steps[1].resize.method bilinear → bicubic``."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -56,7 +57,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401
         case bool() | None:
             return {True: "true", False: "false", None: "null"}[value]
         case str():
-            return value or "''"
+            return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
         case {**only} if len(only) == 1 and isinstance(next(iter(only.values())), Mapping):
             name, arguments = next(iter(only.items()))
             return f"{name} {_shown(arguments)}" if arguments else str(name)

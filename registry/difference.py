@@ -136,9 +136,15 @@ def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
         if one.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
             continue  # they follow from that
         name = _ASKED.get(one.path, one.path)
-        was, is_ = (lock.request.get(table, {}).get(name, UNSET) for lock in (before, after))
+        was, is_ = (_asked(lock, table).get(name, UNSET) for lock in (before, after))
         worded = was is not UNSET and is_ is not UNSET
         yield _plainly(Difference(f"{table}.{name}", *((was, is_) if worded else (one.before, one.after))))
+
+
+def _asked(lock: Lock, table: str) -> Mapping[str, Any]:
+    """A table of the request, as a lock carries it: nothing has checked its shape."""
+    found = lock.request.get(table)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _metrics(before: Lock, after: Lock) -> Iterator[Change]:

@@ -80,7 +80,6 @@ def lock(
     from registry.lockfile import dump  # noqa: PLC0415
     from registry.locking import preferences_of  # noqa: PLC0415
     from registry.locks import Harness, make_lock  # noqa: PLC0415
-    from registry.staleness import check_lock  # noqa: PLC0415
 
     invocation = of(context)
     asked = read_request(request, as_of)
@@ -94,9 +93,7 @@ def lock(
     preferences = {} if replaced is None else preferences_of(replaced, moved)
     made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
     write_text(path, dump(made))
-    with registry.catalogue.snapshot(asked.as_of) as snapshot:
-        for warning in check_lock(made, asked, snapshot).warnings:
-            say(f"warning: {warning}")
+    _warn(invocation, made, asked)
     changes = [] if replaced is None else _tell_changes(invocation, replaced, made)
     if invocation.as_json:
         told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
@@ -104,6 +101,15 @@ def lock(
     else:
         typer.echo(f"{path}  {made.id}")
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
+
+
+def _warn(invocation: Invocation, made: "Lock", asked: "Request") -> None:
+    """Say what of the lock is yanked."""
+    from registry.staleness import check_lock  # noqa: PLC0415
+
+    with invocation.opened.catalogue.snapshot(asked.as_of) as snapshot:
+        for warning in check_lock(made, asked, snapshot).warnings:
+            say(f"warning: {warning}")
 
 
 def _upgraded(targets: list[str], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":

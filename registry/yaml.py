@@ -109,11 +109,12 @@ def child(path: str, key: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """What the strict reader refuses, and the tolerant one passes over."""
+    """What the strict reader refuses, and the tolerant one passes over; ``passed`` is a value that was lost so."""
 
     path: str
     line: int
     what: str
+    passed: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class _Reader:
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
         self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
-            self._object(path, event, "aliases are refused", "write the value out")
+            self._object(path, event, "aliases are refused", "write the value out", f"*{event.anchor}")
             return None
         assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
         if event.tag is not None:
@@ -234,7 +235,7 @@ class _Reader:
             key = self._key(event, path)
             below = child(path, key)
             if key in mapping:
-                self._object(below, event, f"the key {key!r} stands twice", "leave one of them out")
+                self._object(below, event, f"the key {key!r} stands twice", "leave one of them out", mapping[key])
             mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
 
@@ -254,8 +255,8 @@ class _Reader:
             return text
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError as error:
-            self._object(path, event, "the text holds half a character: a lone surrogate", None, error)
+        except UnicodeDecodeError:
+            self._object(path, event, "the text holds half a character: a lone surrogate")
             return text.encode("utf-8", "replace").decode("utf-8")
 
     def _sequence(self, path: str, depth: int) -> list[Any]:
@@ -277,11 +278,10 @@ class _Reader:
             return text
         return value
 
-    def _object(
-        self, path: str, event: Event, what: str, next_step: str | None = None, cause: Exception | None = None
-    ) -> None:
-        """Say what is refused here; a reader that tolerates it returns."""
-        raise self._refusal(path, event, what, next_step) from cause
+    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
+        """Refuse this; a reader that tolerates it returns, having passed over ``passed``."""
+        del passed
+        raise self._refusal(path, event, what, next_step)
 
     def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
         place = f"{self._document.name}, line {event.start_mark.line + 1}"
@@ -295,5 +295,6 @@ class _TolerantReader(_Reader):
         super().__init__(events, name)
         self.oddities: list[Oddity] = []
 
-    def _object(self, path: str, event: Event, what: str, *_: object) -> None:
-        self.oddities.append(Oddity(path, event.start_mark.line + 1, what))
+    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
+        del next_step
+        self.oddities.append(Oddity(path, event.start_mark.line + 1, what, passed))

@@ -102,6 +102,7 @@ def build_app() -> "typer.Typer":
     from api.cli import (  # noqa: PLC0415
         artifacts_commands,
         image_commands,
+        import_commands,
         lock_commands,
         run_commands,
         upkeep_commands,
@@ -127,7 +128,7 @@ def build_app() -> "typer.Typer":
     ) -> None:
         context.obj = Invocation(registry=registry or str(default_registry()), as_json=json)
 
-    for module in (artifacts_commands, lock_commands, run_commands, image_commands, upkeep_commands):
+    for module in (artifacts_commands, lock_commands, run_commands, image_commands, import_commands, upkeep_commands):
         module.register(app)
     return app
 

@@ -19,6 +19,7 @@ PURE = (
         "fixes",
         "resolver",
     ),
+    *(f"importing/{path.stem}" for path in sorted((REGISTRY / "importing").glob("*.py"))),
     *("toml", "lockfile", "labels", "answerable", "locking", "staleness", "named"),
     *("difference", "changed_values", "changed_manifests", "changed_platforms"),
 )

@@ -1,0 +1,75 @@
+"""What an importer found in an original: collected while it is read, with the parts of the original that were used."""
+
+import json
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal
+
+Code = Literal[
+    "archive", "argsort", "aspect-ratio", "attribute", "base-url", "cast", "checksum", "claim", "code", "color",
+    "constraint", "crop", "crossed-image", "cut-off", "decode-type", "detections", "digest", "dimensions", "dtype",
+    "exif", "format", "framework", "http", "image", "image-tag", "inferred", "input-type", "label-offset", "layout",
+    "license", "md5", "mean-order", "name", "no-decode", "no-digest", "no-framework",
+    "no-framework-version", "no-graph", "no-inputs", "no-layer", "no-license", "no-model", "no-name", "no-outputs",
+    "no-predictor", "no-url", "no-version", "normalize", "output-type", "partial-version", "path", "position",
+    "rescale", "resize", "same-name", "scheme", "shape", "side", "softmax", "task", "transform", "unknown-key",
+    "unknown-step", "unwieldy", "version", "wrong-type", "yaml", "yaml-1.1",
+]  # fmt: skip
+"""What kinds of findings there are."""
+
+_SHOWN = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in the original that is wrong, unsaid, or without a form here.
+
+    ``path`` is the key's in the original, ``code`` its kind, ``done`` what became of it;
+    ``todo`` says that a line of the native text waits for the author: then ``done`` is what they are asked for.
+    """
+
+    path: str
+    code: Code
+    what: str
+    done: str
+    todo: bool = False
+
+    def document(self) -> dict[str, str | bool]:
+        """The finding as a JSON document."""
+        return {"path": self.path, "code": self.code, "what": self.what, "done": self.done, "todo": self.todo}
+
+
+@dataclass(slots=True)
+class Notes:
+    """The findings so far, the paths that are accounted for, and TODO lines that have no place of their own."""
+
+    findings: list[Finding] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    unplaced: list[str] = field(default_factory=list)
+
+    def tell(self, path: str, code: Code, what: str, done: str) -> None:
+        """List what the author should know, and need not act on."""
+        self.findings.append(Finding(path, code, what, done))
+
+    def todo(self, path: str, code: Code, subject: str, what: str, ask: str) -> str:
+        """List what the author must finish; the comment line that says so, for the native text."""
+        self.findings.append(Finding(path, code, what, ask, todo=True))
+        return f"# TODO {subject}: {what}; {ask}"
+
+    def todo_unplaced(self, path: str, code: Code, what: str, ask: str) -> None:
+        """As ``todo``, for what belongs to no key of the native form."""
+        self.unplaced.append(self.todo(path, code, printable(path) or "file", what, ask))
+
+
+def shown(value: object) -> str:
+    """A value of the original on one line; a long one by its beginning and its digest, so that none is lost."""
+    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    if len(text) <= _SHOWN:
+        return text
+    digest = sha256(text.encode()).hexdigest()
+    return f"{text[:_SHOWN]}… ({len(text)} characters, sha256 {digest[:12]}…)"
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes for what cannot be seen, so that it may stand in a comment."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -36,7 +36,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]
     Lists of mappings are aligned, so that an inserted step does not change all that follow it; those that stay are
     counted as in ``after``. Lists of anything else differ as a whole.
     """
-    if isinstance(before, Mapping) and isinstance(after, Mapping) and not _other_step(before, after):
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in dict.fromkeys((*before, *after)):
             here = f"{path}.{key}" if path else str(key)
             yield from differences(before.get(key, UNSET), after.get(key, UNSET), here)
@@ -85,7 +85,10 @@ def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator
             continue
         pairs = min(stop - start, last - first)
         for offset in range(pairs):
-            here = f"{path}[{first + offset}]"
-            yield from differences(before[start + offset], after[first + offset], here)
+            old, new, here = before[start + offset], after[first + offset], f"{path}[{first + offset}]"
+            if _other_step(old, new):
+                yield Difference(here, old, new)
+            else:
+                yield from differences(old, new, here)
         yield from (Difference(f"{path}[{index}]", before[index], UNSET) for index in range(start + pairs, stop))
         yield from (Difference(f"{path}[{index}]", UNSET, after[index]) for index in range(first + pairs, last))

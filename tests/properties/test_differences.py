@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from registry.difference import diff
@@ -28,6 +28,7 @@ PARTS = st.fixed_dictionaries(
 )
 
 
+@example(one={"request": {"limits": []}}, other={"request": {"scenario": []}}, close=False)  # one key each, and another
 @given(PARTS, PARTS, st.booleans())
 def test_a_difference_is_told_exactly_where_ids_differ(one: dict[str, Any], other: dict[str, Any], close: bool) -> None:
     """Of any two, and of two that have most in common."""

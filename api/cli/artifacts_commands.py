@@ -1,12 +1,12 @@
 """publish, list, show, runs, get, yank: artifacts in, artifacts out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from api.cli import output
-from api.cli.invocation import Invocation, of
+from api.cli.invocation import Invocation
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,24 +17,25 @@ MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (publish, show, runs, get, yank):
-        app.command()(command)
-    app.command("list")(list_artifacts)
+TARGET = click.argument("target", metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")
 
 
-def publish(
-    context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Manifests, or folders with a manifest.yaml.")],
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, publish nothing.")] = False,
-) -> None:
+@click.command()
+@click.argument(
+    "paths",
+    metavar="PATH...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Manifests, or folders with a manifest.yaml.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything, publish nothing.")
+@click.pass_obj
+def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
     from registry.publishing import publish as publish_draft  # noqa: PLC0415
     from registry.publishing import rehearse  # noqa: PLC0415
 
-    invocation = of(context)
     registry = invocation.opened
     drafts = [read_draft(path) for path in paths]
     done = []
@@ -45,7 +46,7 @@ def publish(
             published = publish_draft(draft, registry.store, registry.catalogue, progress=invocation.progress)
         done.append(published)
         if not invocation.as_json:
-            typer.echo(published_line(published, dry_run=dry_run))
+            click.echo(published_line(published, dry_run=dry_run))
     if invocation.as_json:
         output.print_json({"published": [published_document(published) for published in done], "dry_run": dry_run})
 
@@ -94,14 +95,13 @@ def published_document(published: "Published") -> dict[str, Any]:
     }
 
 
-def list_artifacts(
-    context: typer.Context,
-    kind: Annotated[str, typer.Argument(metavar="[KIND]", help="model, framework, dataset or image.")] = "",
-) -> None:
+@click.command("list")
+@click.argument("kind", metavar="[KIND]", default="", help="model, framework, dataset or image.")
+@click.pass_obj
+def list_artifacts(invocation: Invocation, kind: str) -> None:
     """List what is published."""
     from registry.names import parse_kind  # noqa: PLC0415
 
-    invocation = of(context)
     entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None)
     if invocation.as_json:
         output.print_json({"artifacts": [entry_document(entry) for entry in entries]})
@@ -129,12 +129,11 @@ def entry_document(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def show(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")],
-) -> None:
+@click.command()
+@TARGET
+@click.pass_obj
+def show(invocation: Invocation, target: str) -> None:
     """Show an artifact's manifest, or a run with everything that was recorded."""
-    invocation = of(context)
     if target.startswith(RUN_PREFIX):
         from api.cli.lock_commands import lock_document, read_lock  # noqa: PLC0415
         from api.cli.run_documents import print_run, run_document  # noqa: PLC0415
@@ -147,7 +146,7 @@ def show(
             output.print_json(run_document(run, full=True) | {kind: what[kind] for kind in KINDS})
         else:
             print_run(run)
-            typer.echo("\nof")
+            click.echo("\nof")
             output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
         return
     entry, versions = find(invocation, target)
@@ -161,7 +160,7 @@ def show(
     fields = {key: document[key] for key in ("digest", "published_at")}
     fields |= {"yanked": document["yanked"]} if document["yanked"] is not None else {}
     output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
-    typer.echo()
+    click.echo()
     output.print_json(document["manifest"])
 
 
@@ -182,16 +181,17 @@ def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]
     return newest(versions, None if text is None else Constraint.parse(text)), versions
 
 
-def runs(
-    context: typer.Context,
-    lock: Annotated[str, typer.Option(metavar="LOCK", help="Only the runs of this lock.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
-) -> None:
+@click.command()
+@click.option("--lock", metavar="LOCK", default="", help="Only the runs of this lock.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
+)
+@click.pass_obj
+def runs(invocation: Invocation, lock: str, limit: int) -> None:
     """List runs, newest first."""
     from api.cli.lock_commands import read_lock  # noqa: PLC0415
     from api.cli.run_documents import print_runs, run_document  # noqa: PLC0415
 
-    invocation = of(context)
     wanted = read_lock(invocation, lock).id if lock else None
     found = invocation.opened.records.list(lock=wanted, limit=limit)
     if invocation.as_json:
@@ -200,17 +200,16 @@ def runs(
         print_runs(found)
 
 
-def get(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to; default: its name.")
-    ] = None,
-) -> None:
+@click.command()
+@TARGET
+@click.option(
+    "-o", "--output", "out", metavar="DIR", type=click.Path(path_type=Path), help="Where to; default: its name."
+)
+@click.pass_obj
+def get(invocation: Invocation, target: str, out: Path | None) -> None:
     """Write an artifact's files, or a run's predictions and samples, each verified."""
     from registry.export import export  # noqa: PLC0415
 
-    invocation = of(context)
     if target.startswith(RUN_PREFIX):
         from evaluator.records.export import export_run  # noqa: PLC0415
         from evaluator.records.runs import parse_run_id  # noqa: PLC0415
@@ -227,24 +226,22 @@ def get(
     if invocation.as_json:
         output.print_json({"target": target, "folder": str(folder), "files": count})
     else:
-        typer.echo(f"{count} files in {folder}")
+        click.echo(f"{count} files in {folder}")
 
 
-def yank(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="KIND/NAME@VERSION", help="One version.")],
-    reason: Annotated[str, typer.Option(help="Why nobody should choose it any more.")] = "",
-    *,
-    undo: Annotated[bool, typer.Option("--undo", help="Admit it to new resolutions again.")] = False,
-) -> None:
+@click.command()
+@click.argument("target", metavar="KIND/NAME@VERSION", help="One version.")
+@click.option("--reason", default="", help="Why nobody should choose it any more.")
+@click.option("--undo", is_flag=True, help="Admit it to new resolutions again.")
+@click.pass_obj
+def yank(invocation: Invocation, target: str, reason: str, *, undo: bool) -> None:
     """Hide a version from new resolutions; locks that name it still run."""
     from registry.names import parse_reference  # noqa: PLC0415
 
-    invocation = of(context)
     reference = parse_reference(target)
     catalogue = invocation.opened.catalogue
     changed = catalogue.unyank(reference) if undo else catalogue.yank(reference, reason)
     if invocation.as_json:
         output.print_json({"target": str(reference), "yanked": not undo, "changed": changed})
     else:
-        typer.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")
+        click.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")

@@ -2,36 +2,43 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from api.cli import output
 from api.cli.artifacts_commands import published_document, published_line
-from api.cli.invocation import of
+from api.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     from evaluator.images.build import BuiltImage
     from registry.publishing import Draft
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group of this module."""
-    group = typer.Typer(help="Images: environments of frameworks.")
-    group.command()(build)
-    app.add_typer(group, name="image")
+@click.group(no_args_is_help=False)
+def image() -> None:
+    """Images: environments of frameworks."""
 
 
+@image.command()
+@click.argument("framework", metavar="NAME==VERSION", help="Such as onnxruntime==1.31.1.")
+@click.option("--device", default="cpu", show_default=True, help="What the wheels are for.")
+@click.option("--requirement", metavar="REQ", multiple=True, help="A further requirement.")
+@click.option("--find-links", metavar="DIR", multiple=True, help="A further folder of wheels.")
+@click.option("--index-url", metavar="URL", help="The index, in place of pip's own.")
+@click.option("--base", metavar="TAR", type=click.Path(path_type=Path), help="A root file system; default: Debian's.")
+@click.option("--no-layers", is_flag=True, help="Wheels alone: the image runs as processes.")
+@click.pass_obj
 def build(  # noqa: PLR0913 - the options of a command
-    context: typer.Context,
-    framework: Annotated[str, typer.Argument(metavar="NAME==VERSION", help="Such as onnxruntime==1.31.1.")],
-    device: Annotated[str, typer.Option(help="What the wheels are for.")] = "cpu",
-    requirement: Annotated[list[str] | None, typer.Option(metavar="REQ", help="A further requirement.")] = None,
-    find_links: Annotated[list[str] | None, typer.Option(metavar="DIR", help="A further folder of wheels.")] = None,
-    index_url: Annotated[str | None, typer.Option(metavar="URL", help="The index, in place of pip's own.")] = None,
-    base: Annotated[Path | None, typer.Option(metavar="TAR", help="A root file system; default: Debian's.")] = None,
+    invocation: Invocation,
+    framework: str,
+    device: str,
+    requirement: tuple[str, ...],
+    find_links: tuple[str, ...],
+    index_url: str | None,
+    base: Path | None,
     *,
-    no_layers: Annotated[bool, typer.Option("--no-layers", help="Wheels alone: the image runs as processes.")] = False,
+    no_layers: bool,
 ) -> None:
     """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
     from evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
@@ -39,12 +46,11 @@ def build(  # noqa: PLR0913 - the options of a command
     from evaluator.images.workspaces import workspace  # noqa: PLC0415
     from registry.succession import publish_if_missing, publish_successor  # noqa: PLC0415
 
-    invocation = of(context)
     registry = invocation.opened
     options = BuildOptions(
         device=device,
-        requirements=tuple(requirement or ()),
-        index=IndexOptions(find_links=tuple(find_links or ()), index_url=index_url),
+        requirements=requirement,
+        index=IndexOptions(find_links=find_links, index_url=index_url),
         base=base,
         layers=not no_layers,
     )
@@ -60,9 +66,9 @@ def build(  # noqa: PLR0913 - the options of a command
         output.print_json({"image": documents[0] | {"image_id": built.image_id}, "published": documents})
         return
     for one in published:
-        typer.echo(published_line(one))
+        click.echo(published_line(one))
     if built.image_id is not None:
-        typer.echo(f"image id {built.image_id}")
+        click.echo(f"image id {built.image_id}")
 
 
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from api.cli import output
-from api.cli.invocation import of
+from api.cli.invocation import Invocation
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,23 +23,24 @@ LARGEST = 1 << 20
 """Bytes of the largest original that is read."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Write the manifests of others in the native form.", no_args_is_help=True)
-    group.command()(mlmodelscope)
-    group.callback()(lambda: None)
-    app.add_typer(group, name="import")
+@click.group("import", no_args_is_help=False)
+def importing() -> None:
+    """Write the manifests of others in the native form."""
 
 
-def mlmodelscope(
-    context: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="A manifest, or a folder of them.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to; default: beside each original.")
-    ] = None,
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-) -> None:
+@importing.command()
+@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path), help="A manifest, or a folder of them.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where to; default: beside each original.",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.pass_obj
+def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force: bool) -> None:
     """Write MLModelScope manifests in the native form, and list per file what an author must finish."""
     from registry.importing.mlmodelscope import Imported, NotImported, import_all  # noqa: PLC0415
 
@@ -54,7 +55,7 @@ def mlmodelscope(
         raise _nothing(path, results)
     targets = _targets(written, out)
     _write({targets[file]: found.text for file, found in written.items()}, force=force)
-    if of(context).as_json:
+    if invocation.as_json:
         output.print_json(_document(results, targets))
     else:
         _print(results, targets)
@@ -162,13 +163,13 @@ def _print(results: "Results", targets: dict[Path, Path]) -> None:
     outcomes = [_outcome(found) for found in results.values()]
     for file, found in results.items():
         if not isinstance(found, Imported):
-            typer.echo(f"{file}: {_outcome(found)}\n  {found.error.what} ({found.error.where})\n")
+            click.echo(f"{file}: {_outcome(found)}\n  {found.error.what} ({found.error.where})\n")
             continue
-        typer.echo(f"{file} -> {targets[file]}")
+        click.echo(f"{file} -> {targets[file]}")
         for finding in found.findings:
             mark = "TODO" if finding.todo else "    "
-            typer.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
-        typer.echo()
+            click.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
+        click.echo()
     counted = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
     todos = sum(found.todos for found in results.values() if isinstance(found, Imported))
-    typer.echo(f"{counted}; {todos} TODO lines to finish before publishing")
+    click.echo(f"{counted}; {todos} TODO lines to finish before publishing")

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import typer
-
 from api.cli.output import Bars, say
 
 if TYPE_CHECKING:
@@ -29,10 +27,3 @@ class Invocation:
     @property
     def progress(self) -> Bars:
         return Bars()
-
-
-def of(context: typer.Context) -> Invocation:
-    """The invocation that the global options made."""
-    invocation = context.obj
-    assert isinstance(invocation, Invocation)
-    return invocation

@@ -1,13 +1,13 @@
 """resolve, lock, diff: from a question to a lockfile."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from api.cli import output
 from api.cli.artifacts_commands import read_text
-from api.cli.invocation import Invocation, of
+from api.cli.invocation import Invocation
 from api.cli.output import EXIT_REFUSED, say
 from artifacts.errors import InvalidInputError, UnavailableError
 
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
     from registry.requests import Request
 
 ID_PREFIX = "sha256:"
-RequestPath = Annotated[Path, typer.Argument(metavar="REQUEST", help="A request file.")]
-AsOf = Annotated[str, typer.Option(metavar="TIME", help="As the catalogue was then, such as 2026-11-20T12:00:00Z.")]
+REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="A request file.")
+AS_OF = click.option(
+    "--as-of", metavar="TIME", default="", help="As the catalogue was then, such as 2026-11-20T12:00:00Z."
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (resolve, lock, diff):
-        app.command()(command)
-
-
-def resolve(context: typer.Context, request: RequestPath, as_of: AsOf = "") -> None:
+@click.command()
+@REQUEST
+@AS_OF
+@click.pass_obj
+def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
     """Say which versions answer a request, or why none do; writes nothing."""
     from registry.locks import resolve_request  # noqa: PLC0415
 
-    invocation = of(context)
     resolution = resolve_request(read_request(request, as_of), invocation.opened.catalogue, {})
     document = resolution_document(resolution)
     if invocation.as_json:
@@ -62,18 +61,17 @@ def read_request(path: Path, as_of: str) -> "Request":
     return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
+@click.command()
+@REQUEST
+@click.option(
+    "-o", "--output", "out", metavar="LOCK", type=click.Path(path_type=Path), help="Default: NAME.lock beside it."
+)
+@click.option("--upgrade", metavar="KIND/NAME", multiple=True, help="Move this one to its newest.")
+@AS_OF
+@click.option("--check", is_flag=True, help="Say whether the lock answers its request; write nothing.")
+@click.pass_obj
 def lock(
-    context: typer.Context,
-    request: RequestPath,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="LOCK", help="Default: NAME.lock beside it.")
-    ] = None,
-    upgrade: Annotated[list[str] | None, typer.Option(metavar="KIND/NAME", help="Move this one to its newest.")] = None,
-    as_of: AsOf = "",
-    *,
-    check: Annotated[
-        bool, typer.Option("--check", help="Say whether the lock answers its request; write nothing.")
-    ] = False,
+    invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
     from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
@@ -81,7 +79,6 @@ def lock(
     from registry.locking import preferences_of  # noqa: PLC0415
     from registry.locks import Harness, make_lock  # noqa: PLC0415
 
-    invocation = of(context)
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
     if check:
@@ -89,7 +86,7 @@ def lock(
         return
     registry = invocation.opened
     replaced = read_lock(invocation, str(path)) if path.exists() else None
-    moved = _upgraded(upgrade or [], path, replaced)
+    moved = _upgraded(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
     made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
     write_text(path, dump(made))
@@ -99,7 +96,7 @@ def lock(
         told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
         output.print_json(lock_document(made) | told)
     else:
-        typer.echo(f"{path}  {made.id}")
+        click.echo(f"{path}  {made.id}")
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
 
 
@@ -112,7 +109,7 @@ def _warn(invocation: Invocation, made: "Lock", asked: "Request") -> None:
             say(f"warning: {warning}")
 
 
-def _upgraded(targets: list[str], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
+def _upgraded(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
     """What ``--upgrade`` names.
 
     Raises:
@@ -177,7 +174,7 @@ def write_text(path: Path, text: str) -> None:
         ) from error
 
 
-def _check(invocation: Invocation, request: "Request", path: Path, upgrade: list[str] | None) -> None:
+def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tuple[str, ...]) -> None:
     from registry.staleness import check_lock  # noqa: PLC0415
 
     if upgrade:
@@ -200,11 +197,11 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: list
         output.print_json(lock_document(found) | {"path": str(path)} | answer)
     else:
         for reason in freshness.reasons:
-            typer.echo(f"stale: {reason}")
+            click.echo(f"stale: {reason}")
         if not freshness.reasons:
-            typer.echo(f"{path} answers its request")
+            click.echo(f"{path} answers its request")
     if freshness.reasons:
-        raise typer.Exit(EXIT_REFUSED)
+        raise click.exceptions.Exit(EXIT_REFUSED)
 
 
 def read_lock(invocation: Invocation, text: str) -> "Lock":
@@ -221,22 +218,21 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
     return found
 
 
-def diff(
-    context: typer.Context,
-    before: Annotated[str, typer.Argument(metavar="LOCK", help="A lockfile, or a lock's id.")],
-    after: Annotated[str, typer.Argument(metavar="LOCK", help="The one to compare it with.")],
-) -> None:
+@click.command()
+@click.argument("before", metavar="LOCK", help="A lockfile, or a lock's id.")
+@click.argument("after", metavar="LOCK", help="The one to compare it with.")
+@click.pass_obj
+def diff(invocation: Invocation, before: str, after: str) -> None:
     """Say what changed from one lock to another, by artifact."""
     from registry.difference import diff as difference  # noqa: PLC0415
     from registry.locks import known_manifests  # noqa: PLC0415
 
-    invocation = of(context)
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
     if invocation.as_json:
         output.print_json({"changes": [change.document() for change in changes]})
     else:
         for change in changes:
-            typer.echo(str(change))
+            click.echo(str(change))
         if not changes:
-            typer.echo("the same lock")
+            click.echo("the same lock")

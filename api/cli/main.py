@@ -3,8 +3,6 @@
 import os
 import sys
 import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 from api.cli.output import (
     EXIT_CONFLICT,
@@ -16,9 +14,6 @@ from api.cli.output import (
     show_error,
 )
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, RefusedError, UnavailableError
-
-if TYPE_CHECKING:
-    import typer
 
 VERSION_FLAGS = (["--version"], ["-V"])
 
@@ -44,12 +39,14 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
-    import typer  # noqa: PLC0415 - the version needs none of it
+    import click  # noqa: PLC0415 - the version needs none of it
+
+    from api.cli.commands import benchlock  # noqa: PLC0415
 
     words = arguments or ["--help"]
     try:
-        outcome = typer.main.get_command(build_app()).main(args=words, prog_name="benchlock", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+        outcome = benchlock.main(args=words, prog_name="benchlock", standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):
         show_error(Interrupted("interrupted"), as_json="--json" in arguments)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -65,11 +62,11 @@ def run(arguments: list[str]) -> int:
 
 def explained(error: Exception) -> BenchlockError:
     """The error as one that says what, where and the next step."""
-    from typer.exceptions import TyperException  # noqa: PLC0415
+    from click import ClickException  # noqa: PLC0415
 
     if isinstance(error, BenchlockError):
         return error
-    if isinstance(error, TyperException):
+    if isinstance(error, ClickException):
         return InvalidInputError(error.format_message(), next_step="benchlock --help lists commands and options")
     if isinstance(error, OSError):
         where = str(error.filename) if error.filename else None
@@ -93,47 +90,3 @@ def exit_code(error: Exception) -> int:
         (RefusedError, EXIT_REFUSED),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), EXIT_INVALID)
-
-
-def build_app() -> "typer.Typer":
-    """The typer application with every command. Commands import what they need when they are called."""
-    import typer  # noqa: PLC0415
-
-    from api.cli import (  # noqa: PLC0415
-        artifacts_commands,
-        image_commands,
-        import_commands,
-        lock_commands,
-        run_commands,
-        upkeep_commands,
-    )
-    from api.cli.invocation import Invocation  # noqa: PLC0415
-
-    app = typer.Typer(
-        name="benchlock",
-        help="A reproducible artifact registry and evaluation store for deep learning.",
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
-
-    @app.callback()
-    def options(
-        context: typer.Context,
-        registry: Annotated[
-            str, typer.Option(envvar="BENCHLOCK_REGISTRY", metavar="DIR|URL", help="An embedded registry's folder.")
-        ] = "",
-        *,
-        json: Annotated[bool, typer.Option("--json", help="Print one JSON document to standard output.")] = False,
-    ) -> None:
-        context.obj = Invocation(registry=registry or str(default_registry()), as_json=json)
-
-    for module in (artifacts_commands, lock_commands, run_commands, image_commands, import_commands, upkeep_commands):
-        module.register(app)
-    return app
-
-
-def default_registry() -> Path:
-    """``~/.local/share/benchlock``, or where XDG_DATA_HOME says."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "benchlock"

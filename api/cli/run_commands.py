@@ -1,12 +1,12 @@
 """run, rerun, compare: from a lockfile to figures, and to a verdict on them."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from api.cli import output
 from api.cli.artifacts_commands import RUN_PREFIX
-from api.cli.invocation import Invocation, of
+from api.cli.invocation import Invocation
 from api.cli.lock_commands import lock_document, read_lock
 from api.cli.output import EXIT_REFUSED, say
 from api.cli.run_documents import figure, print_outcome, run_document
@@ -17,27 +17,19 @@ if TYPE_CHECKING:
     from evaluator.records.verdicts import Verdict
     from registry.lockfile import Lock
 
-AllowCode = Annotated[bool, typer.Option("--allow-code", help="Let a model's own code run in a process.")]
-IsolationOption = Annotated[
-    str, typer.Option("--isolation", metavar="container|process", help="Default: a container where one can be had.")
-]
+ISOLATION = click.option(
+    "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
+)
+ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Let a model's own code run in a process.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (run, rerun, compare):
-        app.command()(command)
-
-
-def run(
-    context: typer.Context,
-    lock: Annotated[str, typer.Argument(metavar="LOCK", help="A lockfile, or a lock's id.")],
-    isolation: IsolationOption = "",
-    *,
-    allow_code: AllowCode = False,
-) -> None:
+@click.command()
+@click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
+@ISOLATION
+@ALLOW_CODE
+@click.pass_obj
+def run(invocation: Invocation, lock: str, isolation: str, *, allow_code: bool) -> None:
     """Verify every digest that the lock names, run it, record the run."""
-    invocation = of(context)
     locked = read_lock(invocation, lock)
     done = execute(invocation, locked, parse_isolation(isolation), allow_code=allow_code)
     if invocation.as_json:
@@ -47,7 +39,7 @@ def run(
     else:
         print_outcome(done)
     if done.end is None or done.end.outcome != "done":
-        raise typer.Exit(EXIT_REFUSED)
+        raise click.exceptions.Exit(EXIT_REFUSED)
 
 
 def parse_isolation(text: str) -> "Isolation | None":
@@ -76,18 +68,16 @@ def execute(
     return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original)
 
 
-def rerun(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="RUN|LOCK", help="run/ID, a lockfile, or a lock's id.")],
-    against: Annotated[str, typer.Option(metavar="RUN", help="The run to compare with; default: the latest.")] = "",
-    isolation: IsolationOption = "",
-    *,
-    allow_code: AllowCode = False,
-) -> None:
+@click.command()
+@click.argument("target", metavar="RUN|LOCK", help="run/ID, a lockfile, or a lock's id.")
+@click.option("--against", metavar="RUN", default="", help="The run to compare with; default: the latest.")
+@ISOLATION
+@ALLOW_CODE
+@click.pass_obj
+def rerun(invocation: Invocation, target: str, against: str, isolation: str, *, allow_code: bool) -> None:
     """Run a lock again and say whether the claim holds."""
     from evaluator.rerunning import judge_rerun  # noqa: PLC0415
 
-    invocation = of(context)
     original, lock = _original(invocation, target, against)
     wanted = parse_isolation(isolation)
     again = execute(invocation, lock, wanted, allow_code=allow_code, original=original)
@@ -98,7 +88,7 @@ def rerun(
         print_outcome(again)
         _print_verdict(verdict, original)
     if verdict.verdict != "reproduced":
-        raise typer.Exit(EXIT_REFUSED)
+        raise click.exceptions.Exit(EXIT_REFUSED)
 
 
 def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock]":
@@ -139,24 +129,22 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
 
 
 def _print_verdict(verdict: "Verdict", original: "Run") -> None:
-    typer.echo(f"\n{verdict.verdict}, compared with {original.id}")
+    click.echo(f"\n{verdict.verdict}, compared with {original.id}")
     for reason in verdict.reasons:
-        typer.echo(f"  {reason}")
+        click.echo(f"  {reason}")
     for fact in verdict.reported:
-        typer.echo(f"  (decides nothing) {fact}")
+        click.echo(f"  (decides nothing) {fact}")
 
 
-def compare(
-    context: typer.Context,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more.")],
-    *,
-    force: Annotated[bool, typer.Option("--force", help="Show figures side by side that are not comparable.")] = False,
-) -> None:
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, help="Two runs or more.")
+@click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
+@click.pass_obj
+def compare(invocation: Invocation, runs: tuple[str, ...], *, force: bool) -> None:
     """Put runs side by side; refuse what is not comparable."""
     from evaluator.records.comparison import comparable  # noqa: PLC0415
     from evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
-    invocation = of(context)
     found = [invocation.opened.records.get(parse_run_id(text)) for text in runs]
     if len(found) < 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")

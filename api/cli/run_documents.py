@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import typer
+import click
 
 from api.cli import output
 from evaluator.records.runs import Run
@@ -59,10 +59,10 @@ def print_run(run: Run) -> None:
     """Everything about a run, for a person."""
     document = run_document(run, full=True)
     print_outcome(run)
-    typer.echo()
+    click.echo()
     output.print_fields({key: document[key] for key in ("lock", "image_id", "started_at", "ended_at", "attempt")})
     for title in ("platform", "host", "timings", "blobs", "packages"):
-        typer.echo(f"\n{title}")
+        click.echo(f"\n{title}")
         output.print_fields({f"  {key}": _short(value) for key, value in document[title].items()})
 
 
@@ -74,16 +74,16 @@ def _short(value: object) -> str:
 def print_outcome(run: Run) -> None:
     """The outcome, and each metric with its interval, n and unit."""
     end = run.end
-    typer.echo(
+    click.echo(
         f"{run.id}  {'running' if end is None else end.outcome}  {run.start.isolation} on {run.start.platform_name}"
     )
     if end is None:
         return
     if end.outcome == "failed":
-        typer.echo(f"  {end.failure_class}: {end.failure_message}")
+        click.echo(f"  {end.failure_class}: {end.failure_message}")
     if {"verification", "run"} <= end.timings.keys():
         spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
-        typer.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
+        click.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     if end.metrics:
         rows = [(metric.name, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
         output.print_table(("metric", "value", "95 % interval", "n"), rows)

@@ -2,12 +2,12 @@
 
 import platform
 import shutil
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from api.cli import output
-from api.cli.invocation import Invocation, of
+from api.cli.invocation import Invocation
 from api.cli.output import EXIT_INTEGRITY
 
 if TYPE_CHECKING:
@@ -15,23 +15,18 @@ if TYPE_CHECKING:
     from registry.hosts import HostFacts
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for command in (verify, gc, doctor):
-        app.command()(command)
-
-
-def verify(
-    context: typer.Context,
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TARGET]...", help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything."),
-    ] = None,
-) -> None:
+@click.command()
+@click.argument(
+    "targets",
+    metavar="[TARGET]...",
+    nargs=-1,
+    help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything.",
+)
+@click.pass_obj
+def verify(invocation: Invocation, targets: tuple[str, ...]) -> None:
     """Read the bytes again and compare them with their digests."""
     from evaluator.inventory import Inventory, damage  # noqa: PLC0415
 
-    invocation = of(context)
     registry = invocation.opened
     inventory = Inventory(registry.store, registry.catalogue, registry.records)
     if targets:
@@ -44,9 +39,9 @@ def verify(
     else:
         for fault in faults:
             output.say(f"error: {fault}")
-        typer.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
+        click.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
     if faults:
-        raise typer.Exit(EXIT_INTEGRITY)
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
 def _blobs(invocation: Invocation, inventory: Any, target: str) -> dict[Any, str]:  # noqa: ANN401 - imported lazily
@@ -69,30 +64,29 @@ def _fault_document(fault: "IntegrityError") -> dict[str, Any]:
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
-def gc(
-    context: typer.Context,
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be freed, free nothing.")] = False,
-) -> None:
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be freed, free nothing.")
+@click.pass_obj
+def gc(invocation: Invocation, *, dry_run: bool) -> None:
     """Free the blobs that no version, no lock and no run names."""
     from registry.collection import collect  # noqa: PLC0415
 
-    invocation = of(context)
     registry = invocation.opened
     freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
     if invocation.as_json:
         output.print_json({"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run})
     else:
         verb = "would free" if dry_run else "freed"
-        typer.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
+        click.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
 
 
-def doctor(context: typer.Context) -> None:
+@click.command()
+@click.pass_obj
+def doctor(invocation: Invocation) -> None:
     """Say what this machine has and lacks."""
     from api.wiring import connect_engine  # noqa: PLC0415
     from evaluator.runner.host import this_host  # noqa: PLC0415
 
-    invocation = of(context)
     engine = connect_engine()
     host = this_host()
     document = {

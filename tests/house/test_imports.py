@@ -66,7 +66,7 @@ def test_the_registry_and_the_artifacts_load_nothing_heavy() -> None:
 
 def test_the_version_is_answered_without_any_library() -> None:
     loaded = loaded_by("import sys; sys.argv = ['benchlock', '--version']; from api.cli.main import main; main()")
-    assert loaded.isdisjoint({"typer", "rich", "sqlalchemy", "msgspec", "numpy", "docker", "alembic", "scipy"})
+    assert loaded.isdisjoint({"click", "rich", "sqlalchemy", "msgspec", "numpy", "docker", "alembic", "scipy"})
 
 
 def test_help_loads_no_database_and_no_engine() -> None:

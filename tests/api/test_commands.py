@@ -1,0 +1,39 @@
+"""The commands by name: each is there, listed with its help, and a misspelt one gets a suggestion."""
+
+import click
+import pytest
+
+from api.cli.commands import COMMANDS, benchlock
+from api.cli.main import run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_name_is_that_of_its_command(name: str) -> None:
+    command = benchlock.get_command(click.Context(benchlock), name)
+    assert command is not None
+    assert command.name == name
+
+
+def test_the_help_text_has_a_line_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines()]
+    assert [words[0] for words in lines] == list(COMMANDS)
+    assert all(len(words) > 3 for words in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"), [("lst", "list"), ("dif", "diff"), ("image bild", "build"), ("lock --chek", "--check")]
+)
+def test_a_misspelt_word_gets_a_suggestion(words: str, suggested: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: No such ")
+    assert f"'{suggested}'" in said
+
+
+@pytest.mark.parametrize("words", ["image", "import", "lock", "lock --output"])
+def test_a_command_that_lacks_a_word_says_so_in_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 2
+    what, step = capsys.readouterr().err.splitlines()
+    assert what.startswith("error: ")
+    assert step == "  next: benchlock --help lists commands and options"

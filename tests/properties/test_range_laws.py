@@ -9,23 +9,8 @@ from artifacts.errors import InvalidInputError
 from registry.constraints import Constraint
 from registry.ranges import Range
 from registry.versions import Version, key, successor
+from tests.support.constraints import alternatives, texts, versions
 
-numbers = st.integers(0, 3)
-prereleases = st.sampled_from([None, "0", "1", "a", "a.0", "a.1", "a-", "b", "rc.1"])
-versions = st.builds(Version, numbers, numbers, numbers, prereleases)
-partials = st.one_of(
-    st.builds("{}.{}".format, numbers, numbers), st.builds(str, numbers), st.builds("{}.{}.x".format, numbers, numbers)
-)
-comparators = st.one_of(
-    st.builds("{}{}".format, st.sampled_from(["", "=", "==", "!=", ">", ">=", "<", "<=", "^", "~"]), versions),
-    st.builds("{}{}".format, st.sampled_from([">", ">=", "<", "<=", "^", "~"]), partials),
-    st.sampled_from(["*", "1.x", "0.*", "=2.x", "!=1.2.x"]),
-)
-alternatives = st.one_of(
-    st.lists(comparators, min_size=1, max_size=3).map(" ".join),
-    st.builds("{} - {}".format, versions | partials, versions | partials),
-)
-texts = st.lists(alternatives, min_size=1, max_size=3).map(" || ".join)
 ranges = texts.map(Range.parse)
 
 

@@ -11,6 +11,7 @@ from evaluator.runner.engine import Engine
 from registry.hosts import CPU, HostConditions, HostFacts, unfit
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Model
+from registry.quantities import spell_bytes
 from registry.requests import conditions_of
 
 DRIVEN = frozenset((CPU,))
@@ -41,11 +42,12 @@ def choose_platform(
     reasons = {one: _reasons(one, conditions, host, driven) for one in sorted(lock.image.platforms, key=_precedence)}
     fitting = [one for one, why_not in reasons.items() if not why_not]
     if not fitting:
+        lines = (f"{one}: {'; '.join(why_not)}" for one, why_not in reasons.items())
+        has = f"{host.platform}/{CPU}, {host.cpus} CPUs, {spell_bytes(host.memory)} of memory"
         raise UnavailableError(
-            "no platform of the lock fits this host: "
-            + "; ".join(f"{one}: {' and '.join(why_not)}" for one, why_not in reasons.items()),
+            "\n  ".join(("no platform of the lock fits this host:", *lines)),
             where="image.platforms",
-            next_step=f"run on a host that fits, or lock a request that this one answers ({host.platform}/{CPU})",
+            next_step=f"run on a host that fits, or ask in a request for what this one has: {has}",
         )
     chosen = next((one for one in fitting if str(one) == original), fitting[0])
     return Choice(chosen, _word(chosen, reasons, host, original))
@@ -69,13 +71,13 @@ def _word(
 ) -> str | None:
     """Why this one, as far as the others are of hosts like this one, or the original is another."""
     others = {
-        str(one): " and ".join(why_not) or "fits too"
+        str(one): "; ".join(why_not) or "fits too"
         for one, why_not in reasons.items()
         if one is not chosen and (str(one) == original or (one.os, one.arch) == (host.os, host.arch))
     }
     if not others:
         return None
-    return f"running on {chosen}; {'; '.join(f'{name}: {why}' for name, why in others.items())}"
+    return "\n  ".join((f"running on {chosen}; the lock also has", *map(": ".join, others.items())))
 
 
 def choose_isolation(

@@ -22,6 +22,7 @@ from .evaluation import NOTHING, Evaluation
 GIB = 1 << 30
 HOST = HostFacts("linux", "amd64", 2, 4 * GIB, (), "nvidia-smi is not there")
 FAST = HostFacts("linux", "amd64", 2, 4 * GIB, (Accelerator("NVIDIA H200 NVL", 140 * GIB, "550.54.15"),))
+ON_CPU = "running on linux/amd64/cpu; the lock also has"
 ALL = ("cpu", "cuda11", "cuda12", "rocm6")
 ENGINE = Engine(None, "Engine 1")
 LAYERED = msgspec.structs.replace(NOTHING, image_id=digest_bytes(b"config"), layers=())
@@ -51,20 +52,23 @@ def test_an_accelerator_comes_first_then_the_name(evaluation: Evaluation) -> Non
     choice = choose_platform(asked, FAST, driven=ALL)
     assert str(choice.platform) == "linux/amd64/cuda11"
     assert choice.word == (
-        "running on linux/amd64/cuda11; linux/amd64/cuda12: fits too; "
-        "linux/amd64/rocm6: no host is known to have the device rocm6; linux/amd64/cpu: fits too"
+        "running on linux/amd64/cuda11; the lock also has"
+        "\n  linux/amd64/cuda12: fits too"
+        "\n  linux/amd64/rocm6: no host is known to have the device rocm6"
+        "\n  linux/amd64/cpu: fits too"
     )
 
 
 def test_a_cpu_is_chosen_where_the_accelerator_lacks_something_and_it_is_said(evaluation: Evaluation) -> None:
     asked = lock(evaluation, platform(device="cuda12"), platform(), accelerator={"count": 2, "driver": ">=560"})
     assert choose_platform(asked, HOST, driven=ALL).word == (
-        "running on linux/amd64/cpu; "
-        "linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there)"
+        "running on linux/amd64/cpu; the lock also has"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there)"
     )
     assert choose_platform(asked, FAST, driven=ALL).word == (
-        "running on linux/amd64/cpu; linux/amd64/cuda12: asks for 2 accelerators, this host has "
-        "NVIDIA H200 NVL (140GiB) and asks for the driver >=560, this host has 550.54.15"
+        "running on linux/amd64/cpu; the lock also has"
+        "\n  linux/amd64/cuda12: asks for 2 accelerators, this host has NVIDIA H200 NVL (140GiB); "
+        "asks for the driver >=560, this host has 550.54.15"
     )
 
 
@@ -72,9 +76,7 @@ def test_a_device_that_cannot_be_driven_is_not_chosen(evaluation: Evaluation) ->
     """Figures of a CPU are never recorded as those of an accelerator."""
     choice = choose_platform(lock(evaluation, platform(device="cuda12"), platform()), FAST)
     assert choice.platform.device == "cpu"
-    assert (
-        choice.word == "running on linux/amd64/cpu; linux/amd64/cuda12: running on the device cuda12 is not built yet"
-    )
+    assert choice.word == f"{ON_CPU}\n  linux/amd64/cuda12: running on the device cuda12 is not built yet"
     with pytest.raises(UnavailableError, match="cuda12: running on the device cuda12 is not built yet"):
         choose_platform(lock(evaluation, platform(device="cuda12")), FAST)
 
@@ -82,9 +84,9 @@ def test_a_device_that_cannot_be_driven_is_not_chosen(evaluation: Evaluation) ->
 def test_the_platform_of_the_original_run_comes_first(evaluation: Evaluation) -> None:
     asked = lock(evaluation, platform(device="cuda12"), platform())
     again = choose_platform(asked, FAST, "linux/amd64/cpu", driven=ALL)
-    assert again == Choice(platform(), "running on linux/amd64/cpu; linux/amd64/cuda12: fits too")
+    assert again == Choice(platform(), f"{ON_CPU}\n  linux/amd64/cuda12: fits too")
     elsewhere = choose_platform(lock(evaluation, platform(arch="arm64"), platform()), HOST, "linux/arm64/cpu")
-    assert elsewhere == Choice(platform(), "running on linux/amd64/cpu; linux/arm64/cpu: this host is linux/amd64")
+    assert elsewhere == Choice(platform(), f"{ON_CPU}\n  linux/arm64/cpu: this host is linux/amd64")
 
 
 def test_where_none_fits_each_says_why(evaluation: Evaluation) -> None:
@@ -92,14 +94,14 @@ def test_where_none_fits_each_says_why(evaluation: Evaluation) -> None:
     with pytest.raises(UnavailableError) as caught:
         choose_platform(lock(evaluation, *platforms, memory="64GiB"), HOST)
     assert caught.value.what == (
-        "no platform of the lock fits this host: "
-        "linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there) "
-        "and asks for 64GiB of memory, this host has 4GiB; "
-        "linux/amd64/cpu: asks for 64GiB of memory, this host has 4GiB; "
-        "linux/arm64/cpu: this host is linux/amd64"
+        "no platform of the lock fits this host:"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there); "
+        "asks for 64GiB of memory, this host has 4GiB"
+        "\n  linux/amd64/cpu: asks for 64GiB of memory, this host has 4GiB"
+        "\n  linux/arm64/cpu: this host is linux/amd64"
     )
     assert caught.value.next_step
-    assert "linux/amd64/cpu" in caught.value.next_step
+    assert "linux/amd64/cpu, 2 CPUs, 4GiB of memory" in caught.value.next_step
 
 
 def test_conditions_that_a_newer_version_added_are_not_looked_at(evaluation: Evaluation) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy
 from sqlalchemy import insert
@@ -289,6 +290,24 @@ def test_a_run_as_a_process_is_recorded_with_what_it_does_not_enforce(bench: Ben
     assert len(bench.said) == 1
     assert bench.said[0].startswith("running as a process, since the image has no layers")
     assert bench.leftovers() == []
+
+
+def test_a_run_needs_its_own_platform_alone(bench: Bench, bare: Evaluation) -> None:
+    """A rerun elsewhere says why it is not on the platform of the original."""
+    absent = LockedFile(path="wheels/absent.whl", sha256="0" * 64, size=1)
+    elsewhere = msgspec.structs.replace(bare.platform, arch="arm64", wheels=(absent,))
+    lock = bench.stored(bare.lock(platforms=(elsewhere, bare.platform)))
+    run = bench.runner(None).run(lock, isolation="process")
+    assert run.end is not None
+    assert run.end.outcome == "done", bench.log(run)
+    assert (run.start.platform_name, bench.said) == ("linux/amd64/cpu", [])
+    bench.runner(None).run(lock, isolation="process", original=run)
+    assert bench.said == []
+    start = dataclasses.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
+    bench.runner(None).run(lock, isolation="process", original=Run(start, run.end))
+    assert bench.said == [
+        "running on linux/amd64/cpu; the lock also has\n  linux/arm64/cpu: this host is linux/amd64",
+    ]
 
 
 def test_a_process_is_ended_for_its_time(bench: Bench, bare: Evaluation) -> None:

@@ -1,0 +1,130 @@
+"""One lock for many platforms: what it holds, and which of them this host runs, or why none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.images.target import host_target
+from tests.support import tiny
+from tests.support.commands import Commands
+from tests.support.digits import locked, request, written
+from tests.support.nvidia_smi import A100, H200, NO_DRIVER, install
+
+HERE = host_target().arch
+ELSEWHERE = "arm64" if HERE == "amd64" else "amd64"
+CPU, CUDA, OTHER = f"linux/{HERE}/cpu", f"linux/{HERE}/cuda12", f"linux/{ELSEWHERE}/cpu"
+NO_DRIVER_SAID = f"nvidia-smi ended with 9: {NO_DRIVER}"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """A tiny registry whose newest image has three platforms, on a host without an accelerator's driver."""
+    folder = tmp_path_factory.mktemp("hardware")
+    commands = replace(tiny.publish(folder), variables={"PATH": install(folder / "no-driver", [NO_DRIVER], ends=9)})
+    image = json.loads((folder / "manifests" / "image.yaml").read_text())
+    only_wheels = {key: image["platforms"][0][key] for key in ("os", "arch", "device", "python", "wheels")}
+    image["platforms"] += [only_wheels | {"device": "cuda12"}, only_wheels | {"arch": ELSEWHERE}]
+    commands.done("publish", written(folder / "manifests" / "wide.yaml", image | {"version": "1.1.0"}))
+    return commands
+
+
+def with_accelerators(commands: Commands, folder: Path, *lines: str) -> Commands:
+    return replace(commands, variables={"PATH": install(folder / "bin", lines)})
+
+
+def lock_on(commands: Commands, folder: Path, **hardware: Any) -> Path:  # noqa: ANN401 - keys of a request
+    return locked(commands, folder, request("digits-onnx") | {"hardware": hardware})
+
+
+def spelled(platforms: list[dict[str, str]]) -> list[str]:
+    return sorted("/".join((one["os"], one["arch"], one["device"])) for one in platforms)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "platforms"),
+    [
+        ({}, {CPU, CUDA, OTHER}),
+        ({"os": "linux", "arch": ["arm64", "amd64"], "device": "cpu"}, {CPU, OTHER}),
+        ({"arch": HERE, "accelerator": {"name": "H200"}}, {CPU, CUDA}),
+        ({"device": "cuda12", "accelerator": "H200"}, {CUDA}),
+    ],
+)
+def test_one_lock_holds_every_platform_that_is_admitted(
+    bare: Commands, tmp_path: Path, hardware: dict[str, Any], platforms: set[str]
+) -> None:
+    asked = written(tmp_path / "x.yaml", request("digits-onnx") | {"hardware": hardware})
+    assert spelled(bare.done("resolve", asked)["platforms"]) == sorted(platforms)
+    assert spelled(bare.done("lock", asked, "-o", tmp_path / "x.lock")["platforms"]) == sorted(platforms)
+    bare.done("lock", asked, "-o", tmp_path / "x.lock", "--check")
+
+
+def test_other_conditions_make_a_lock_stale(bare: Commands, tmp_path: Path) -> None:
+    lock = lock_on(bare, tmp_path, os="linux")
+    asked = written(tmp_path / "other.yaml", request("digits-onnx") | {"hardware": {"os": "linux", "cpus": 2}})
+    answer = bare.call("lock", asked, "-o", lock, "--check")
+    assert answer.code == 1
+    assert "hardware was {'os': 'linux'}, is {'os': 'linux', 'cpus': 2}" in json.dumps(answer.document)
+
+
+def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands, tmp_path: Path) -> None:
+    """The tiny image runs nothing, but what was chosen is recorded."""
+    answer = bare.call("run", lock_on(bare, tmp_path), "--isolation", "process")
+    assert (
+        f"running on {CPU}; the lock also has\n  {CUDA}: needs an NVIDIA accelerator, none found ({NO_DRIVER_SAID})"
+        in answer.stderr
+    )
+    last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
+    assert spelled([last["platform"]]) == [CPU]
+    assert (last["host"]["accelerator"], last["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
+
+
+def test_an_accelerator_is_recorded_and_a_cpu_run_is_not_called_one_of_it(bare: Commands, tmp_path: Path) -> None:
+    fast = with_accelerators(bare, tmp_path, H200)
+    answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
+    assert (
+        f"running on {CPU}; the lock also has\n  {CUDA}: running on the device cuda12 is not built yet" in answer.stderr
+    )
+    last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
+    assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cpu", "NVIDIA H200 NVL")
+    assert last["host"]["accelerator_memory"] == [143771 << 20]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "lines", "says"),
+    [
+        (
+            {"memory": "900TiB"},
+            [],
+            (f"{CPU}: asks for 900TiB of memory, this host has ", f"{OTHER}: this host is linux/{HERE}"),
+        ),
+        ({"arch": ELSEWHERE}, [], (f"host:\n  {OTHER}: this host is linux/{HERE}",)),
+        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator, none found (nvidia-smi lists none)",)),
+        (
+            {"device": "cuda12", "accelerator": {"name": "H200", "driver": ">=550"}},
+            [A100],
+            (
+                "asks for an accelerator named H200, this host has NVIDIA A100-SXM4-40GB (40GiB)",
+                "; asks for the driver >=550, this host has 535.104.05",
+            ),
+        ),
+        ({"device": "cuda12", "accelerator": "H200"}, [H200], ("running on the device cuda12 is not built yet",)),
+    ],
+)
+def test_where_no_platform_fits_each_says_why(
+    bare: Commands, tmp_path: Path, hardware: dict[str, Any], lines: list[str], says: tuple[str, ...]
+) -> None:
+    lock = lock_on(bare, tmp_path, **hardware)
+    error = with_accelerators(bare, tmp_path, *lines).error(5, "run", lock)
+    assert error["message"].startswith("no platform of the lock fits this host:\n  ")
+    assert [said for said in says if said not in error["message"]] == []
+    assert (error["where"], CPU in error["next"]) == ("image.platforms", True)
+
+
+def test_an_accelerator_for_cpus_alone_is_refused(bare: Commands, tmp_path: Path) -> None:
+    asked = {"device": "cpu", "accelerator": "H200"}
+    error = bare.error(2, "lock", written(tmp_path / "x.yaml", request("digits-onnx") | {"hardware": asked}))
+    assert error["where"].startswith("hardware.accelerator")
+    assert "cuda12" in error["next"]

@@ -202,7 +202,7 @@ def test_one_lock_holds_several_platforms_and_each_is_picked_offline() -> None:
     assert {one.sort for one in named(both) if one.platform == amd64} == {
         *("wheels lock", "wheel", "configuration", "layer")
     }
-    with pytest.raises(UnavailableError, match=r"linux/amd64/cpu: .*linux/arm64/cpu: "):
+    with pytest.raises(UnavailableError, match=r"linux/amd64/cpu: .*\n  linux/arm64/cpu: "):
         choose_platform(both, HostFacts("linux", "riscv64", 2, 4 << 30))
 
 

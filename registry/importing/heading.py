@@ -56,7 +56,11 @@ def name_lines(top: Original, taken: dict[tuple[str, str], str], source: str) ->
     key = (native, shown(top.value.get("version")))
     if key in taken:
         what = f"{native} is also the model of {shown(taken[key])}, in the same version"
-        return native, [notes.todo(path, "same-name", "name", what, f"write another one, such as {native}-2")]
+        return native, [
+            notes.todo(
+                path, "same-name", "name", what, f"write another one; family: {native} says that it is the same network"
+            )
+        ]
     taken[key] = source
     return native, [entry("name", native)[0] + ("" if native == written else f"  # {printable(written)}")]
 

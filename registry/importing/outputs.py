@@ -118,10 +118,9 @@ def _mask(port: Original, parameters: Original, described: Lines, network: Netwo
 def _detections(parameters: Original, network: Network, files: Files) -> tuple[Lines, Lines]:
     """Boxes, their scores and classes: an output each, and what is known of how they go together."""
     outputs, names, notes = Lines(), dict[str, str | None](), parameters.notes
-    for position, key in enumerate(("boxes_layer", "probabilities_layer", "classes_layer")):
+    for position, key in enumerate(_ordered(parameters, list(_TYPES))):
         names[key], named = name_lines(parameters, key, position, "output", network)
-        dtype = dtype_lines(parameters)[1] if position == 0 or parameters.says("element_type") else []
-        outputs += element([*named, f"type: {_TYPES[key]}", *dtype])
+        outputs += element([*named, f"type: {_TYPES[key]}", *dtype_lines(parameters)[1]])
     known = {"boxes": names["boxes_layer"], "scores": names["probabilities_layer"], "classes": names["classes_layer"]}
     lines = ["type: detections", *(line for key, name in known.items() if name for line in entry(key, name))]
     order = [f"{key} is {shown(parameters.use(key))}" for key in _BOX_KEYS if parameters.says(key)]
@@ -141,6 +140,13 @@ _BOX_KEYS = (
 )
 
 
+def _ordered(parameters: Original, keys: list[str]) -> list[str]:
+    """Layers that are given by their positions, in the order of those; others as they come."""
+    values = [parameters.value.get(key) for key in keys]
+    positions = [value for value in values if type(value) is int]
+    return [key for _, key in sorted(zip(positions, keys, strict=True))] if len(positions) == len(keys) else keys
+
+
 def _unknown(port: Original, parameters: Original, described: Lines, network: Network, files: Files) -> Lines:
     """Outputs of a type that has no form here: their names, and what else the original says of them."""
     kind = port.text("type")
@@ -148,10 +154,11 @@ def _unknown(port: Original, parameters: Original, described: Lines, network: Ne
     if kind == "feature":
         what = "an output of type feature held class probabilities in older manifests, and features in others"
     lines = Lines()
-    for position, key in enumerate([key for key in _LAYERS if parameters.says(key)] or ["layer_name"]):
+    layers = [key for key in _LAYERS if parameters.says(key)]
+    for position, key in enumerate(_ordered(parameters, layers or ["layer_name"])):
         todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write one of the formats' types")
         named = name_lines(parameters, key, position, "output", network)[1]
-        lines += element([*described, *named, todo, *dtype_lines(parameters)[1]])
+        lines += element([*([] if position else described), *named, todo, *dtype_lines(parameters)[1]])
     _labels(parameters, files, named=False)
     return lines
 

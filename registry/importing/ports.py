@@ -49,7 +49,10 @@ def name_lines(port: Original, key: str, position: int, kind: str, network: Netw
         )
         return name, entry("name", name)
     what = f"the original gives the position {written} in place of a name"
-    return None, [notes.todo(path, "position", "name", what, f"write the name of the {kind} at that position")]
+    ask = f"write the name of the {kind} at that position"
+    if network.by_position:
+        ask = f"list the {kind} at that position, by a name of yours"
+    return None, [notes.todo(path, "position", "name", what, ask)]
 
 
 def dtype_lines(port: Original) -> tuple[str | None, Lines]:

@@ -13,51 +13,44 @@ _SIDES = (2, 3)
 
 
 def paper_input(port: Original, kind: str | None, position: int, network: Network) -> Lines:
-    """The lines of one input whose ``steps`` are listed; comments first."""
-    lines = name_lines(port, "layer_name", position, "input", network)[1]
+    """The lines of one input whose ``steps`` are listed."""
+    named = name_lines(port, "layer_name", position, "input", network)[1]
     dtype, typed = dtype_lines(port)
-    steps = port.elements("steps")
     if kind != "image":
         what = (
             f"an input of type {shown(kind)} has no form that follows from it" if kind else "the original says no type"
         )
         ask = "write type (image, audio, text or tensor), shape and steps"
-        return [*lines, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *typed]
+        return [*named, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *typed]
+    steps = port.elements("steps")
     picture = _picture(steps)
-    written = [line for step in steps for line in _step(step, picture)]
+    shaped = [*shape_lines(port, picture, "steps"), *_layout_lines(port, picture)]
+    return [*named, "type: image", *typed, *shaped, *block("steps", _steps(port, steps, picture, dtype))]
+
+
+def _layout_lines(port: Original, picture: Picture) -> Lines:
+    if picture.layout is None:
+        return [port.notes.todo(port.path("steps"), "layout", "layout", "no decode says it", "write NHWC or NCHW")]
+    if picture.shape is None:
+        return entry("layout", picture.layout)
+    what = "read from the steps: the dimensions of resize are those of the network, and its batch is free"
+    todo = port.notes.todo(port.path("steps"), "inferred", "confirm", what, "check, then delete this line")
+    return [*entry("layout", picture.layout), todo]
+
+
+def _steps(port: Original, steps: list[Original], picture: Picture, dtype: str | None) -> Lines:
+    """The steps in their order; a layout that decode states is made at the end, where it means the same."""
+    lines = [line for step in steps for line in _step(step, picture)]
     names = [name for step in steps for name in step.value]
     if "decode" not in names:
-        what = "the original lists no decode"
-        written = [
-            port.notes.todo(port.path("steps"), "no-decode", "decode", what, "write it as the first step"),
-            *written,
-        ]
+        what = "the original lists none"
+        lines = [port.notes.todo(port.path("steps"), "no-decode", "decode", what, "write it as the first step"), *lines]
     if picture.layout == "NCHW":
-        written.append(f"- transpose: {flow({'layout': 'NCHW'})}")
+        lines.append(f"- transpose: {flow({'layout': 'NCHW'})}")
     if dtype not in (None, "uint8") and not (dtype == "float32" and "normalize" in names) and "cast" not in names:
         what = f"the network takes {dtype}, and no step says where values become that"
-        written.append(port.notes.todo(port.path("element_type"), "cast", "cast", what, "write a cast at its place"))
-    layout = entry("layout", picture.layout) if picture.layout else []
-    if not layout:
-        what = "no decode says the layout"
-        layout = [port.notes.todo(port.path("steps"), "layout", "layout", what, "write NHWC or NCHW")]
-    confirm = (
-        "" if picture.shape is None else "the dimensions of resize are those of the network, and its batch is free"
-    )
-    if confirm:
-        ask = "check, then delete this line"
-        layout.append(
-            port.notes.todo(port.path("steps"), "inferred", "confirm", f"read from the steps: {confirm}", ask)
-        )
-    return [
-        *lines,
-        "type: image",
-        *typed,
-        *shape_lines(port, picture, "steps"),
-        *layout,
-        "steps:",
-        *(f"  {line}" for line in written),
-    ]
+        lines.append(port.notes.todo(port.path("element_type"), "cast", "cast", what, "write a cast at its place"))
+    return lines
 
 
 def _picture(steps: list[Original]) -> Picture:

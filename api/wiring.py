@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
 from evaluator.records.records import Records
-from evaluator.runner.engine import Engine
 from migrations import upgrade
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 
 if TYPE_CHECKING:
     from artifacts.progress import Progress
+    from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
 
 DATABASE = "registry.sqlite"
@@ -79,8 +79,10 @@ def leftovers(home: Path) -> bool:
     return runs.is_dir() and any(runs.iterdir())
 
 
-def connect_engine() -> Engine | None:
+def connect_engine() -> "Engine | None":
     """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
+    from evaluator.runner.engine import Engine  # noqa: PLC0415 - most commands run nothing
+
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
 

@@ -4,7 +4,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, text
 
 from artifacts.errors import UnavailableError
 from registry.catalogue.database import reading, writing
@@ -34,7 +34,7 @@ def upgrade(engine: Engine) -> None:
 
 def revision(connection: Connection) -> str | None:
     """The revision that the database is at; none where it is empty."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not connection.dialect.has_table(connection, "alembic_version"):
         return None
     found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return found

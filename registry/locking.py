@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from msgspec import UNSET, structs
-from packaging.pylock import Pylock, PylockValidationError
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
@@ -160,6 +159,8 @@ def _wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> Iterator
     Raises:
         InvalidInputError: it is no such lock, or lists what the image has not.
     """
+    from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
+
     try:
         packages = Pylock.from_dict(tomllib.loads(text.decode())).packages
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, PylockValidationError) as error:

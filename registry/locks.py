@@ -38,14 +38,20 @@ def resolve_request(request: Request, catalogue: Catalogue, preferences: Prefere
 def make_lock(
     request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: Catalogue
 ) -> Lock:
-    """The lock that answers ``request``, kept with the harness that it names. The same lock again changes nothing.
+    """The lock that answers ``request``, resolved and kept. Raises as ``resolve_request`` and ``keep_lock``."""
+    return keep_lock(request, resolve_request(request, catalogue, preferences), harness, store, catalogue)
+
+
+def keep_lock(
+    request: Request, resolution: Resolution, harness: Harness, store: BlobStore, catalogue: Catalogue
+) -> Lock:
+    """The lock of ``resolution``, kept with the harness that it names. The same lock again changes nothing.
 
     Raises:
-        UnknownNameError, ConflictError: as the resolver.
         InvalidInputError: something is asked that cannot be given.
+        ConflictError: model and dataset name classes in another order.
         IntegrityError: a file that the lock looks into is damaged.
     """
-    resolution = resolve_request(request, catalogue, preferences)
     chosen = _chosen(resolution, catalogue)
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     contents = {(kind, path): _content(manifests[kind], path, store) for kind, path in reads(request, chosen)}
@@ -55,6 +61,12 @@ def make_lock(
         lock = build_lock(request, resolution, chosen, contents, locked)
         catalogue.put_lock(lock)
     return lock
+
+
+def yanked(resolution: Resolution) -> tuple[str, ...]:
+    """What of the resolution is yanked, and why: a lock may keep it, and whoever makes it is told."""
+    chosen = resolution.chosen().values()
+    return tuple(f"{candidate} is yanked: {candidate.yanked}" for candidate in chosen if candidate.yanked is not None)
 
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:

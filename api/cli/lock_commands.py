@@ -77,7 +77,7 @@ def lock(
     from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
     from registry.lockfile import dump  # noqa: PLC0415
     from registry.locking import preferences_of  # noqa: PLC0415
-    from registry.locks import Harness, make_lock  # noqa: PLC0415
+    from registry.locks import Harness, keep_lock, resolve_request, yanked  # noqa: PLC0415
 
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
@@ -88,9 +88,12 @@ def lock(
     replaced = read_lock(invocation, str(path)) if path.exists() else None
     moved = _upgraded(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
-    made = make_lock(asked, preferences, Harness(HARNESS_VERSION, build_harness()), registry.store, registry.catalogue)
+    resolution = resolve_request(asked, registry.catalogue, preferences)
+    harness = Harness(HARNESS_VERSION, build_harness())
+    made = keep_lock(asked, resolution, harness, registry.store, registry.catalogue)
     write_text(path, dump(made))
-    _warn(invocation, made, asked)
+    for warning in yanked(resolution):
+        say(f"warning: {warning}")
     changes = [] if replaced is None else _tell_changes(invocation, replaced, made)
     if invocation.as_json:
         told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
@@ -98,15 +101,6 @@ def lock(
     else:
         click.echo(f"{path}  {made.id}")
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
-
-
-def _warn(invocation: Invocation, made: "Lock", asked: "Request") -> None:
-    """Say what of the lock is yanked."""
-    from registry.staleness import check_lock  # noqa: PLC0415
-
-    with invocation.opened.catalogue.snapshot(asked.as_of) as snapshot:
-        for warning in check_lock(made, asked, snapshot).warnings:
-            say(f"warning: {warning}")
 
 
 def _upgraded(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
@@ -138,12 +132,12 @@ def _upgraded(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> 
 
 def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> list[dict[str, Any]]:
     """Say what moved and what stayed; the changes as JSON."""
-    from registry.difference import diff as difference  # noqa: PLC0415
-    from registry.locks import known_manifests  # noqa: PLC0415
-
     if made.id == replaced.id:
         say("nothing changed")
         return []
+    from registry.difference import diff as difference  # noqa: PLC0415
+    from registry.locks import known_manifests  # noqa: PLC0415
+
     changes = difference(replaced, made, known_manifests([replaced, made], invocation.opened.store))
     before = replaced.artifacts()
     kept = [f"{kind}/{one.name} {one.version}" for kind, one in made.artifacts().items() if one == before[kind]]

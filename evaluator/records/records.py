@@ -106,7 +106,9 @@ def _get(connection: Connection, run: RunId) -> Run:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in six queries however many they are."""
+    """The runs of ``ids``, in that order, in five queries however many they are."""
+    if not ids:
+        return ()
     starts = {row.id: _start(row) for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
     ends = {row.run: row for row in connection.execute(select(run_ends).where(run_ends.c.run.in_(ids)))}
     parts = {table.name: _by_run(connection, table, ids) for table in (run_metrics, run_packages, run_blobs)}

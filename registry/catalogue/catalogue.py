@@ -15,7 +15,7 @@ from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published, VersionTakenError
-from registry.catalogue.queries import entries, entry, of_version, unknown_name
+from registry.catalogue.queries import entries, entry, of_version, unknown_name, unknown_version
 from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
@@ -83,9 +83,11 @@ class Catalogue:
     def manifest(self, reference: Reference) -> Manifest:
         """The manifest as published. Raises as ``get``."""
         with reading(self._engine) as connection:
-            entry(connection, reference)
             query = select(manifests.c.content).where(of_version(manifests, reference))
-            return parse_published(connection.execute(query).scalar_one().encode())
+            text: str | None = connection.execute(query).scalar()
+            if text is None:
+                raise unknown_version(connection, reference)
+        return parse_published(text.encode())
 
     def provenance(self, reference: Reference) -> Provenance:
         """Where the version came from. Raises as ``get``."""

@@ -53,7 +53,7 @@ def entry(connection: Connection, reference: Reference) -> Entry:
     """
     row = connection.execute(select(versions).where(of_version(versions, reference))).first()
     if row is None:
-        raise _unknown(connection, reference)
+        raise unknown_version(connection, reference)
     reasons = yank_reasons(connection, key_of(reference))
     published = Reference(reference.kind, reference.name, parse_version(row.version))
     return Entry(published, Digest(row.digest), row.published_at, reasons.get((row.kind, row.name, row.precedence)))
@@ -76,7 +76,8 @@ def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameEr
     return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
 
 
-def _unknown(connection: Connection, reference: Reference) -> UnknownNameError:
+def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:
+    """The error for a version that is not published, with the newest ones that are, or the nearest name."""
     published = entries(connection, reference.kind, reference.name)
     if not published:
         return unknown_name(connection, reference.kind, reference.name)

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from api.wiring import open_registry
+from registry.lockfile import dump
+from tests.support.locks import REQUEST
+from tests.support.variants import variant
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 HEAVY = (
@@ -21,6 +26,28 @@ HEAVY = (
     "huggingface_hub",
     "ray",
 )
+NOT_FOR_ANSWERS = {
+    *HEAVY,
+    "alembic",
+    "evaluator.runner.engine",
+    "evaluator.statistics.metrics",
+    "greenlet",
+    "httpx",
+    "installer",
+    "numpy",
+    "pip",
+    "pydantic",
+    "rich",
+    "safetensors",
+    "scipy",
+    "sqlalchemy.ext.asyncio",
+    "sqlalchemy.orm",
+    "tomlkit",
+    "typer",
+}
+"""What no command needs that only reads the catalogue and the store: each of them would be felt at every start."""
+NOT_FOR_READING = {"evaluator.harness_archive", "packaging.pylock"}
+"""What making a lock needs, and nothing before it."""
 ONE_OWNER = (*HEAVY, "semver", "rfc8785", "ruamel", "tomlkit", "httpx", "installer")
 
 
@@ -43,8 +70,8 @@ def importers(library: str) -> set[str]:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after ``statement``."""
-    code = f"{statement}\nimport json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    """The modules that a fresh interpreter has loaded after ``statement``."""
+    code = f"{statement}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -72,3 +99,39 @@ def test_the_version_is_answered_without_any_library() -> None:
 def test_help_loads_no_database_and_no_engine() -> None:
     loaded = loaded_by("from api.cli.main import run; run(['--help'])")
     assert loaded.isdisjoint({"sqlalchemy", "numpy", "docker", "alembic", "scipy", "litestar", "httpx"})
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a registry of one version of each kind, a request, one that nothing answers, and a lock."""
+    folder = tmp_path_factory.mktemp("desk")
+    registry, whole = open_registry(str(folder / "registry"), print), variant({})
+    whole.publish(registry.catalogue, registry.store)
+    for name, text in {"request": REQUEST, "unanswered": REQUEST.replace("^1.0", "^9.0")}.items():
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "old.lock").write_text(dump(whole.lock))
+    return folder
+
+
+READING = ("list", "show model/digits", "resolve request.yaml", "resolve unanswered.yaml", "diff old.lock old.lock")
+MAKING = ("lock request.yaml -o new.lock", "lock unanswered.yaml -o new.lock")
+
+
+@pytest.mark.parametrize("words", [*READING, *MAKING])
+def test_an_answer_loads_no_more_than_it_needs(words: str, desk: Path) -> None:
+    arguments = ["--registry", str(desk / "registry"), *words.split()]
+    expected = 3 if "unanswered" in words else 0
+    loaded = loaded_by(
+        f"import os; from api.cli.main import run; os.chdir({str(desk)!r}); assert run({arguments}) == {expected}"
+    )
+    assert "sqlalchemy" in loaded
+    assert loaded & (NOT_FOR_ANSWERS | (set() if words in MAKING else NOT_FOR_READING)) == set()
+
+
+def test_a_command_loads_the_module_of_no_other(desk: Path) -> None:
+    loaded = loaded_by(
+        f"from api.cli.main import run; assert run(['--registry', {str(desk / 'registry')!r}, 'list']) == 0"
+    )
+    assert {name for name in loaded if name.startswith("api.cli.") and name.endswith("_commands")} == {
+        "api.cli.artifacts_commands"
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.resolving.asking import ask_others, measure
 from benchmarks.resolving.families import Family, families
-from benchmarks.resolving.report import BAR_AT, Row, bars, machine, table, write
+from benchmarks.resolving.report import Row, bars, machine, table, write
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 
@@ -27,7 +27,7 @@ Growth is the largest factor from one step to the next.
 resolvelib solves with a plain provider, candidates in memory; how many names the catalogue has does not matter to it.
 `uv pip compile` is the whole process with a warm cache, on packages of the same names, versions and requirements, from
 an index on the loopback interface; its lines are those of its explanation, as benchlock's are in the second column.
-Both are asked at {at:,} versions.
+Both are asked at the step that their column names, and ended where they take too long.
 """
 
 
@@ -51,16 +51,16 @@ def main() -> None:
     took = f"{(time.monotonic() - start) / 60:.0f} minutes, load average {min(loads):.2f} to {max(loads):.2f}"
     lines = [*machine(), f"- {datetime.now(UTC):%Y-%m-%d}, {took}"]
     tables = [table(*one) for one in found]
-    method = METHOD.format(rounds=options.rounds, at=BAR_AT)
+    method = METHOD.format(rounds=options.rounds)
     write(RESULTS, "resolve", "\n".join(["## Resolving", "", *lines, "", method, *tables, "### Bars", "", *verdicts]))
 
 
 def measured(family: Family, rounds: int) -> list[Row]:
-    """The rows of a family, step by step; others are asked at the step that the bars are about."""
+    """The rows of a family, step by step."""
     rows = {ask.title: Row(ask.title) for universe in family.steps.values() for ask in universe.asks()}
     for step, universe in family.steps.items():
         measure(universe, step, rows, rounds)
-        if step == BAR_AT and family.limit:
+        if step == family.others_at:
             ask_others(universe, rows, family.limit, rounds)
     return list(rows.values())
 

@@ -12,11 +12,15 @@ BLOCK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Universes by the number that grows. ``limit``: seconds after which a peer is ended; 0: peers are not asked."""
+    """Universes by the number that grows.
+
+    Others are asked at the step ``others_at``, and ended after ``limit`` seconds; 0: they are not asked.
+    """
 
     title: str
     about: str
     steps: dict[int, Universe]
+    others_at: int
     limit: int
 
 
@@ -26,12 +30,14 @@ def families(largest: int) -> Iterator[Family]:
         "Catalogues of names with 100 versions each",
         "Columns: versions in the catalogue. 40 % of the names are models, 20 % each of the others.",
         {step: Universe(step // BLOCK) for step in STEPS if step <= largest},
+        others_at=100_000,
         limit=60,
     )
     yield Family(
         "The same with two frameworks only, which every image provides",
         "Columns: versions in the catalogue, about; 20 % of them are images of one framework.",
         {step: Universe(step // 800, crowded=True) for step in STEPS[:3] if step <= largest},
+        others_at=0,
         limit=0,
     )
     counts = [step for step in STEPS if step <= min(largest, ONE_NAME)]
@@ -40,7 +46,8 @@ def families(largest: int) -> Iterator[Family]:
             f"Many versions of one name: a {title}",
             f"Columns: versions of each of the {grown} of the block that is asked; every other name has 100.",
             {count: universe(count) for count in counts},
-            limit=20,
+            others_at=10_000,
+            limit=10,
         )
 
 

@@ -61,9 +61,11 @@ def _factor(step: int, seconds: float, next_step: int, next_seconds: float) -> f
 def table(family: Family, rows: Sequence[Row]) -> str:
     """The family's rows: milliseconds of CPU of the whole process / of solving alone."""
     steps = sorted(family.steps)
-    asked = bool(family.limit)
+    asked = family.others_at in family.steps
     heads = ["request", "answer", *(f"{step:,}" for step in steps), "largest growth, tenfold"]
-    heads += ["resolvelib, solving", "`uv pip compile`"] if asked else []
+    heads += (
+        [f"resolvelib at {family.others_at:,}, solving", f"`uv pip compile` at {family.others_at:,}"] if asked else []
+    )
     lines = [_line(heads), _line(["---", "---"] + ["---:"] * (len(heads) - 2))]
     for row in rows:
         cells = [

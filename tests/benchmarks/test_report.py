@@ -37,7 +37,7 @@ def test_a_table_has_a_line_a_request() -> None:
     slow = row("deep", n1000=1)
     slow.taken[1000].over = True
     lines = table(family, [row("easy", n1000=0.05), slow]).splitlines()
-    assert "| easy | a lock | 50.0 / 5.0 | 1.00 / 1.00 |  |  |" in lines
+    assert "| easy | a lock | 50.0 / 5.0 | 1.00 / 1.00 |" in lines
     assert any(line.startswith("| deep | a lock | over / over |") for line in lines)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from artifacts.digest import Digest
 from registry.constraints import Constraint
 from registry.hardware import ANYWHERE, Hardware
 from registry.names import Kind
+from registry.ranges import Interval
 from registry.versions import Version
 
 Need = tuple[Kind, str, str]
@@ -15,6 +16,14 @@ Need = tuple[Kind, str, str]
 
 Offer = tuple[str, str, str, str, bool]
 """A platform of an image: os, arch, device, Python's minor version, and whether it has layers."""
+
+Platform = tuple[str, str, str]
+"""os, arch, device."""
+
+Status = Literal["release", "pre-release", "yanked"]
+"""What a version is; one that is yanked is nothing else."""
+
+STATUSES: tuple[Status, ...] = ("release", "pre-release", "yanked")
 
 ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")
 """The kinds in the order in which their newest version is preferred: a newer model before a newer framework."""
@@ -32,6 +41,12 @@ class Candidate:
     requires: tuple[Need, ...] = ()
     provides: tuple[str, Version] | None = None
     platforms: tuple[Offer, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        if self.yanked is not None:
+            return "yanked"
+        return "release" if self.version.prerelease is None else "pre-release"
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name} {self.version}"
@@ -76,15 +91,78 @@ class Resolution:
         return {one.kind: one for one in (self.model, self.framework, self.image, self.dataset)}
 
 
-class Snapshot(Protocol):
-    """The catalogue at a moment, in few queries. No order of the answers matters."""
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Versions of one name in an interval; of a status, and with a requirement, where these are given."""
 
-    def versions(self, kind: Kind, name: str) -> Sequence[Candidate]:
-        """Every version of the name, yanked ones included; none of an unknown name."""
+    kind: Kind
+    name: str
+    interval: Interval
+    status: Status | None = None
+    need: Need | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How many versions there are, and between which."""
+
+    count: int
+    oldest: Version
+    newest: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """Versions of images that provide versions of a framework on a platform.
+
+    ``interval`` and ``status`` are of the framework's versions, ``images`` and ``image_status`` of the images', whose
+    name is ``image`` where it is given.
+    """
+
+    framework: str
+    interval: Interval
+    status: Status
+    platform: Platform
+    image: str | None
+    images: Interval
+    image_status: Status
+
+
+class Snapshot(Protocol):
+    """The catalogue at a moment, in few questions, each of which an index answers. No order of its rows matters."""
+
+    def names(self, kind: Kind) -> Sequence[str]:
+        """All names of the kind, sorted."""
         ...
 
-    def names(self, kind: Kind) -> Sequence[str]: ...
+    def needs(self, model: str) -> Sequence[Need]:
+        """What the versions of the model require, each once, sorted."""
+        ...
 
-    def images_for(self, framework: str) -> Sequence[str]:
-        """The names of the images of which a version provides the framework."""
+    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """The newest versions, newest first, ``most`` of them at most."""
+        ...
+
+    def extent(self, wanted: Population) -> Extent | None:
+        """How many there are, and between which; ``None`` if there are none."""
+        ...
+
+    def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        """All that the resolver knows of these versions, in their order; those that are not published are left out."""
+        ...
+
+    def platforms(self, framework: str) -> Sequence[Platform]:
+        """The platforms on which some image provides some version of the framework, sorted."""
+        ...
+
+    def images(self, framework: str) -> Sequence[str]:
+        """The names of the images of which some version provides some version of the framework, sorted."""
+        ...
+
+    def provided(self, wanted: Environments) -> Version | None:
+        """The newest published version of the framework that one of these images provides."""
+        ...
+
+    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        """Each name among these images with its newest version, by name."""
         ...

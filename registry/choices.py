@@ -1,12 +1,13 @@
 """Sets of the versions that a kind may still be: the values that the search reasons with."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from registry.ranges import Range
+from registry.versions import Version
 
-Strand = Hashable
+Strand = tuple[Any, ...]
 """Versions of one kind that are alike in all that decides which go together: name, requirement, status."""
 
 
@@ -18,6 +19,17 @@ class Choices:
     rest: Range = Range.NONE
 
     ALL: ClassVar["Choices"]
+
+    @classmethod
+    def one(cls, strand: Strand, version: Version) -> "Choices":
+        return cls({strand: Range.exactly(version)})
+
+    def single(self) -> tuple[Strand, Version]:
+        """What the set was made of by ``one``."""
+        ((strand, versions),) = self.parts.items()
+        version = versions.single()
+        assert version is not None
+        return strand, version
 
     def of(self, strand: Strand) -> Range:
         return self.parts.get(strand, self.rest)

@@ -41,6 +41,11 @@ class Incompatibility(Generic[P, S, F]):
     terms: Mapping[P, S]
     because: "F | Derivation[P, S, F]"
 
+    @classmethod
+    def of(cls, terms: Mapping[P, S], because: "F | Derivation[P, S, F]") -> Self:
+        """Without the packages whose sets are all there is: they say nothing."""
+        return cls({package: values for package, values in terms.items() if not (~values).is_empty()}, because)
+
     def facts(self) -> tuple[F, ...]:
         """What it was derived from, each once, what was found first in front."""
         found: dict[F, None] = {}
@@ -196,19 +201,13 @@ class Solver(Generic[P, S, F]):
     def _inside_since(self, package: P, values: S) -> int:
         """The place on the trail from which on all that is allowed of the package lies in ``values``."""
         return next(
-            place
-            for place, one in enumerate(self._trail)
-            if one.package == package and one.allowed.is_subset(values)
+            place for place, one in enumerate(self._trail) if one.package == package and one.allowed.is_subset(values)
         )
 
-    def _level_without(
-        self, last: _Assignment[P, S, F], position: int, violated: Incompatibility[P, S, F]
-    ) -> int:
+    def _level_without(self, last: _Assignment[P, S, F], position: int, violated: Incompatibility[P, S, F]) -> int:
         """The first level at which the assignment ``last`` is all that is missing for the violation."""
         places = [
-            self._inside_since(package, values)
-            for package, values in violated.terms.items()
-            if package != last.package
+            self._inside_since(package, values) for package, values in violated.terms.items() if package != last.package
         ]
         outside = last.values & ~violated.terms[last.package]
         if not outside.is_empty():
@@ -236,8 +235,5 @@ def _derived(
     terms = dict(violated.terms)
     for other, values in cause.terms.items():
         terms[other] = values if other not in terms else terms[other] & values
-    either = violated.terms[package] | cause.terms[package]
-    terms[package] = either
-    if (~either).is_empty():
-        del terms[package]
-    return Incompatibility(terms, Derivation(violated, cause))
+    terms[package] = violated.terms[package] | cause.terms[package]
+    return Incompatibility.of(terms, Derivation(violated, cause))

@@ -1,139 +1,159 @@
-"""The search for versions that fit together: sound, complete, and the same whatever the order of rows.
+"""The search for versions that fit together: what the kinds and their rules are to ``registry.pubgrub``.
 
-Kinds are decided in the order of ``registry.candidates.ORDER``, each newest first, but what ``preferences`` name (the
-choices of an existing lock) before all else. A dataset depends on nothing, so the search goes from model to framework
-to image; models that require the same are tried once.
+The packages are the kinds, decided in the order of ``registry.candidates.ORDER``, each newest first, but what
+``preferences`` name (the choices of an existing lock) before all else. Since every decision is the best that no fact
+rules out, the answer is the best in that order, and it does not depend on the order of rows.
+
+Versions that are alike are one strand, and the facts are about strands: what a model's versions require is said once
+for each requirement, and that nothing in a set of frameworks can be had is learnt of the whole set. So the effort grows
+with the number of different requirements, not with the number of versions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
 from typing import Literal
 
-from registry.candidates import Candidate, Need, Question, Requirement, Resolution, Snapshot
-from registry.constraints import ANY, Constraint
+from registry.admission import Admitted
+from registry.availability import Availability, Preferences
+from registry.candidates import ORDER, STATUSES, Candidate, Need, Question, Resolution, Snapshot, Status
+from registry.choices import Choices, Strand
 from registry.names import Kind
+from registry.pubgrub import Incompatibility, Solver, UnsolvableError
+from registry.ranges import Range
+from registry.remembering import Remembering
 from registry.versions import Version, key
 
-Preferences = Mapping[tuple[Kind, str], Version]
-Code = Literal["outside", "pre-release", "yanked", "platform", "framework", "no-image"]
+__all__ = ["Fact", "Preferences", "Search", "need_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a candidate is out; ``by`` is the requirement that it does not meet."""
+class Fact:
+    """What rules something out: the request, what a model requires, what images provide, what there is not."""
 
-    code: Code
-    by: Requirement | None = None
+    sort: Literal["asked", "needs", "provided", "absent"]
+    kind: Kind
+    need: Need | None = None
+
+
+Ruling = Incompatibility[Kind, Choices, Fact]
 
 
 class Search:
-    """One question over one snapshot. Each name is read once."""
+    """One question over one snapshot. ``facts_of_conflict``: what rules out everything, once ``find`` found nothing."""
 
     def __init__(self, question: Question, snapshot: Snapshot, preferences: Preferences) -> None:
         self.question = question
-        self.snapshot = snapshot
+        self.snapshot = snapshot if isinstance(snapshot, Remembering) else Remembering(snapshot)
         self.preferences = preferences
-        self._versions: dict[tuple[Kind, str], tuple[Candidate, ...]] = {}
-        self._environments: dict[Need, tuple[Candidate, Candidate] | None] = {}
+        self.available = Availability(question, self.snapshot, preferences)
+        self.facts_of_conflict: tuple[Fact, ...] = ()
+        self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[Strand, Version], ...]]] = {}
 
     def asking(self, question: Question) -> "Search":
         """Another question over the same snapshot, with the same preferences."""
-        other = Search(question, self.snapshot, self.preferences)
-        other._versions = self._versions
-        return other
+        return Search(question, self.snapshot, self.preferences)
 
     def find(self) -> Resolution | None:
-        """The preferred resolution, or ``None``: there is none."""
-        datasets = self.admitted((self.question.dataset,))
-        if not datasets:
+        """The preferred resolution, or ``None`` if there is none."""
+        try:
+            found = Solver[Kind, Choices, Fact](ORDER, Choices.ALL, self).solve()
+        except UnsolvableError as unsolvable:
+            self.facts_of_conflict = unsolvable.incompatibility.facts()
             return None
-        for model in self.admitted((self.question.model,)):
-            environment = self._environment(need_of(model))
-            if environment is not None:
-                framework, image = environment
-                platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
-                return Resolution(model, framework, image, datasets[0], platforms)
+        model, framework, image, dataset = (self._candidate(kind, found[kind]) for kind in ORDER)
+        platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
+        return Resolution(model, framework, image, dataset, platforms)
+
+    # What the solver asks: registry.pubgrub.Source.
+
+    def facts(self) -> Iterator[Ruling]:
+        needs, dataset = self.snapshot.needs(self.question.model.name), self.question.dataset
+        datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
+        yield Incompatibility.of({"model": ~_strands(needs, self.available.of_model)}, Fact("asked", "model"))
+        yield Incompatibility.of({"dataset": ~_strands((dataset.name,), datasets)}, Fact("asked", "dataset"))
+        for need in needs:
+            models = _strands((need,), dict.fromkeys(STATUSES, Range.ALL))
+            yield Incompatibility.of(
+                {"model": models, "framework": ~self._frameworks_of(need)}, Fact("needs", "framework", need)
+            )
+
+    def choose(self, package: Kind, allowed: Choices) -> Choices | Ruling:
+        choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
+        return choosing[package](allowed) or self._absent(package, allowed)
+
+    def implied(self, package: Kind, value: Choices) -> Sequence[Ruling]:
+        if package != "framework":
+            return ()
+        (name, status), version = value.single()
+        place = (name, key(version))
+        if place not in self._provided:
+            images = tuple(((*place, image), chosen) for image, chosen in self.available.images(name, status, version))
+            choices = Choices({strand: Range.exactly(chosen) for strand, chosen in images})
+            ruling: Ruling = Incompatibility.of({"framework": value, "image": ~choices}, Fact("provided", "image"))
+            self._provided[place] = (ruling, images)
+        return (self._provided[place][0],)
+
+    def _model(self, allowed: Choices) -> Choices | None:
+        for model in self.available.models():
+            strand = (need_of(model), model.status)
+            if allowed.of(strand).contains(model.version):
+                return Choices.one(strand, model.version)
         return None
 
-    def versions(self, kind: Kind, name: str) -> tuple[Candidate, ...]:
-        """All versions of the name: the preferred one, then newest first."""
-        if (kind, name) not in self._versions:
-            preferred = self.preferences.get((kind, name))
-            found = sorted(self.snapshot.versions(kind, name), key=lambda one: key(one.version), reverse=True)
-            self._versions[kind, name] = tuple(sorted(found, key=lambda one: one.version != preferred))
-        return self._versions[kind, name]
+    def _framework(self, allowed: Choices) -> Choices | None:
+        return self._preferred_first("framework", allowed, self.available.framework)
 
-    def admitted(self, requirements: Sequence[Requirement]) -> list[Candidate]:
-        """The candidates that meet all of ``requirements``, which are of one name, in the order of choice."""
-        kind, name = requirements[0].kind, requirements[0].name
-        return [one for one in self.versions(kind, name) if self.reason(one, requirements) is None]
+    def _image(self, allowed: Choices) -> Choices | None:
+        """The first, in the order of choice, of those that provide the framework that was chosen."""
+        images = (image for _, images in self._provided.values() for image in images)
+        return next((Choices.one(*image) for image in images if allowed.of(image[0]).contains(image[1])), None)
 
-    def reason(self, candidate: Candidate, requirements: Sequence[Requirement]) -> Reason | None:
-        """Why the candidate may not be chosen under ``requirements``, or ``None``.
+    def _dataset(self, allowed: Choices) -> Choices | None:
+        newest = partial(self.available.newest, "dataset")
+        return self._preferred_first("dataset", allowed, newest)
 
-        A yanked version may, if a requirement pins it exactly or the preferences name it.
-        """
-        version, allowed = candidate.version, candidate.kind in self.question.prereleases
-        for requirement in requirements:
-            if not requirement.constraint.admits(version, prereleases=allowed):
-                inside = requirement.constraint.range.contains(version)
-                return Reason("pre-release" if inside else "outside", requirement)
-        kept = self.preferences.get((candidate.kind, candidate.name)) == version
-        pinned = any(requirement.constraint.pinned == version for requirement in requirements)
-        return None if candidate.yanked is None or kept or pinned else Reason("yanked")
-
-    def framework_requirements(self, need: Need, asked_by: str) -> tuple[Requirement, ...]:
-        """What the model asks of its framework, and the request's narrowing of it."""
-        kind, name, text = need
-        asked = (Requirement(kind, name, Constraint.parse(text), asked_by),)
-        narrowed = self.question.framework
-        return asked if narrowed is None else (*asked, Requirement(kind, name, narrowed, "the request"))
-
-    def image_requirements(self, framework: str) -> tuple[Requirement, ...]:
-        """One requirement for each image name that may provide the framework, in the order of choice.
-
-        Without a name in the request: preferred names, names without a namespace, then by name.
-        """
-        if self.question.image is not None:
-            return (self.question.image,)
-        names = sorted(
-            set(self.snapshot.images_for(framework)),
-            key=lambda name: (("image", name) not in self.preferences, "/" in name, name),
-        )
-        return tuple(Requirement("image", name, ANY, "the request") for name in names)
-
-    def image_reason(self, image: Candidate, requirement: Requirement, framework: str) -> Reason | None:
-        """Why the image cannot be the environment of any version of the framework, or ``None``."""
-        if image.provides is None or image.provides[0] != framework:
-            return Reason("framework")
-        if not any(self.question.hardware.admits(offer) for offer in image.platforms):
-            return Reason("platform")
-        return self.reason(image, (requirement,))
-
-    def images(self, framework: str) -> Iterator[Candidate]:
-        """The images that may provide some version of the framework, in the order of choice."""
-        for requirement in self.image_requirements(framework):
-            for image in self.versions("image", requirement.name):
-                if self.image_reason(image, requirement, framework) is None:
-                    yield image
-
-    def _environment(self, need: Need) -> tuple[Candidate, Candidate] | None:
-        if need not in self._environments:
-            self._environments[need] = self._first_environment(need)
-        return self._environments[need]
-
-    def _first_environment(self, need: Need) -> tuple[Candidate, Candidate] | None:
-        images: dict[str, Candidate] = {}
-        for image in self.images(need[1]):
-            assert image.provides is not None
-            images.setdefault(key(image.provides[1]), image)
-        for framework in self.admitted(self.framework_requirements(need, "the model")):
-            if key(framework.version) in images:
-                return framework, images[key(framework.version)]
+    def _preferred_first(
+        self, kind: Kind, allowed: Choices, newest: Callable[[str, Status, Range], Version | None]
+    ) -> Choices | None:
+        """Of strands that are name and status: a preferred version if there is one, else the newest."""
+        preferred = {
+            strand: versions & Range.exactly(self.preferences[kind, strand[0]])
+            for strand, versions in allowed.parts.items()
+            if (kind, strand[0]) in self.preferences
+        }
+        for parts in (preferred, allowed.parts):
+            found = [(strand, newest(strand[0], strand[1], versions)) for strand, versions in parts.items() if versions.intervals]
+            there = [(strand, version) for strand, version in found if version is not None]
+            if there:
+                return Choices.one(*max(there, key=lambda one: key(one[1])))
         return None
+
+    def _absent(self, kind: Kind, allowed: Choices) -> Ruling:
+        """That there is nothing in ``allowed``; of frameworks nothing in all that models ask for, if that is so."""
+        if kind == "framework":
+            everything = reduce(or_, map(self._frameworks_of, self.snapshot.needs(self.question.model.name)), allowed)
+            if self._framework(everything) is None:
+                return Incompatibility.of({kind: everything}, Fact("absent", kind))
+        return Incompatibility.of({kind: allowed}, Fact("absent", kind))
+
+    def _frameworks_of(self, need: Need) -> Choices:
+        return _strands((need[1],), self.available.of_framework(need))
+
+    def _candidate(self, kind: Kind, chosen: Choices) -> Candidate:
+        strand, version = chosen.single()
+        names = {"model": self.question.model.name, "image": strand[-1]}
+        (candidate,) = self.snapshot.candidates(kind, names.get(kind, strand[0]), (version,))
+        return candidate
 
 
 def need_of(model: Candidate) -> Need:
     """The one framework that a model requires."""
     (need,) = model.requires
     return need
+
+
+def _strands(sorts: Iterable[Hashable], versions: Admitted) -> Choices:
+    """The same versions, by status, of each of the ``sorts``."""
+    return Choices({(sort, status): part for sort in sorts for status, part in versions.items()})

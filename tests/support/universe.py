@@ -4,28 +4,98 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.digest import digest_bytes
+from registry.availability import Preferences
+from registry.candidates import (
+    Candidate,
+    Environments,
+    Extent,
+    Need,
+    Offer,
+    Platform,
+    Population,
+    Question,
+    Requirement,
+)
 from registry.constraints import Constraint
 from registry.hardware import KEYS, Hardware
 from registry.names import Kind, parse_target
-from registry.resolver import Candidate, Offer, Question, Requirement
-from registry.search import Preferences
-from registry.versions import Version, parse_version
+from registry.ranges import Interval
+from registry.versions import Version, key, parse_version
 
 
 class Universe:
     """A snapshot that is a list; the order of its rows is that of ``candidates``."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self.candidates = list(candidates)
-
-    def versions(self, kind: Kind, name: str) -> Sequence[Candidate]:
-        return [one for one in self.candidates if (one.kind, one.name) == (kind, name)]
+        self.rows = list(candidates)
 
     def names(self, kind: Kind) -> Sequence[str]:
-        return [one.name for one in self.candidates if one.kind == kind]
+        return sorted({one.name for one in self.rows if one.kind == kind})
 
-    def images_for(self, framework: str) -> Sequence[str]:
-        return [one.name for one in self.candidates if one.provides and one.provides[0] == framework]
+    def needs(self, model: str) -> Sequence[Need]:
+        return sorted({need for one in self._of("model", model) for need in one.requires})
+
+    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        return [one.version for one in self._population(wanted)][:most]
+
+    def extent(self, wanted: Population) -> Extent | None:
+        found = self._population(wanted)
+        return Extent(len(found), found[-1].version, found[0].version) if found else None
+
+    def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        found = {key(one.version): one for one in self._of(kind, name)}
+        return [found[key(one)] for one in versions if key(one) in found]
+
+    def platforms(self, framework: str) -> Sequence[Platform]:
+        images = (one for one in self.rows if one.provides and one.provides[0] == framework)
+        return sorted({offer[:3] for one in images for offer in one.platforms})
+
+    def images(self, framework: str) -> Sequence[str]:
+        return sorted({one.name for one in self.rows if one.provides and one.provides[0] == framework})
+
+    def provided(self, wanted: Environments) -> Version | None:
+        found = {key(version): version for _, version in self._environments(wanted)}
+        return found[max(found)] if found else None
+
+    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        found = sorted((image.name, key(image.version), image.version) for image, _ in self._environments(wanted))
+        return sorted({name: version for name, _, version in found}.items())
+
+    def _of(self, kind: Kind, name: str) -> list[Candidate]:
+        return [one for one in self.rows if (one.kind, one.name) == (kind, name)]
+
+    def _population(self, wanted: Population) -> list[Candidate]:
+        found = [
+            one
+            for one in self._of(wanted.kind, wanted.name)
+            if _inside(one.version, wanted.interval)
+            and wanted.status in (None, one.status)
+            and (wanted.need is None or wanted.need in one.requires)
+        ]
+        return sorted(found, key=lambda one: key(one.version), reverse=True)
+
+    def _environments(self, wanted: Environments) -> list[tuple[Candidate, Version]]:
+        """Images, and the published version of the framework that each provides."""
+        frameworks = {
+            key(one.version): one.version
+            for one in self._of("framework", wanted.framework)
+            if one.status == wanted.status and _inside(one.version, wanted.interval)
+        }
+        return [
+            (one, frameworks[key(one.provides[1])])
+            for one in self.rows
+            if one.provides is not None
+            and one.provides[0] == wanted.framework
+            and key(one.provides[1]) in frameworks
+            and wanted.platform in [offer[:3] for offer in one.platforms]
+            and wanted.image in (None, one.name)
+            and one.status == wanted.image_status
+            and _inside(one.version, wanted.images)
+        ]
+
+
+def _inside(version: Version, interval: Interval) -> bool:
+    return interval.low_key <= key(version) and (interval.high is None or key(version) < interval.high_key)
 
 
 def candidates(index: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Candidate]:

@@ -1,0 +1,142 @@
+"""What there is of what a question lets in: the newest of each kind, out of a snapshot.
+
+What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import product
+
+from registry.admission import Admitted, admitted
+from registry.candidates import Candidate, Environments, Need, Platform, Population, Question, Snapshot, Status
+from registry.constraints import ANY, Constraint
+from registry.names import Kind
+from registry.ranges import Interval, Range
+from registry.versions import Version, key
+
+Preferences = Mapping[tuple[Kind, str], Version]
+(EVERY,) = Range.ALL.intervals
+
+
+class Availability:
+    """One question over one snapshot."""
+
+    def __init__(self, question: Question, snapshot: Snapshot, preferences: Preferences) -> None:
+        self.question = question
+        self.snapshot = snapshot
+        self.preferences = preferences
+
+    def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> Admitted:
+        """The versions of the name that may be chosen under ``constraints``, by status."""
+        allowed = kind in self.question.prereleases
+        return admitted(constraints, self.preferences.get((kind, name)), prereleases=allowed)
+
+    @cached_property
+    def of_model(self) -> Admitted:
+        return self.admitted("model", self.question.model.name, self.question.model.constraint)
+
+    def of_framework(self, need: Need) -> Admitted:
+        """The versions of the framework that ``need``, and the request's narrowing of it, let in."""
+        narrowed = () if self.question.framework is None else (self.question.framework,)
+        return self.admitted("framework", need[1], Constraint.parse(need[2]), *narrowed)
+
+    def newest(
+        self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None
+    ) -> Version | None:
+        """The newest version of ``versions`` with that status, and with that requirement where one is given."""
+        for interval in reversed(versions.intervals):
+            if found := self.snapshot.newest(Population(kind, name, interval, status, need), 1):
+                return found[0]
+        return None
+
+    def models(self) -> Iterator[Candidate]:
+        """The model's versions in the order of choice, one of each sort: any other is like one that is newer.
+
+        The preferred one, the newest of all, and only if these are not taken the newest of each requirement.
+        """
+        name = self.question.model.name
+        preferred = self.preferences.get(("model", name))
+        newest = [self.newest("model", name, status, versions) for status, versions in self.of_model.items()]
+        yield from self._models((preferred,))
+        yield from self._models(_newest_first(newest))
+        yield from self._models(self._newest_of_needs)
+
+    @cached_property
+    def _newest_of_needs(self) -> tuple[Version, ...]:
+        name = self.question.model.name
+        sorts = product(self.snapshot.needs(name), self.of_model.items())
+        return _newest_first(self.newest("model", name, status, versions, need) for need, (status, versions) in sorts)
+
+    def _models(self, versions: Iterable[Version | None]) -> Iterator[Candidate]:
+        for version in versions:
+            if version is not None:
+                yield from self.snapshot.candidates("model", self.question.model.name, (version,))
+
+    def framework(self, name: str, status: Status, versions: Range) -> Version | None:
+        """The newest framework of ``versions`` with that status that an image provides where it will do."""
+        for interval in reversed(versions.intervals):
+            found = [self.snapshot.provided(one) for one in self._environments(name, interval, status)]
+            if any(found):
+                return _newest_first(found)[0]
+        return None
+
+    def images(self, framework: str, status: Status, version: Version) -> tuple[tuple[str, Version], ...]:
+        """Names and versions of the images that provide that version of the framework, in the order of choice.
+
+        Preferred names, names without a namespace, then by name; of each name the preferred version or the newest.
+        """
+        (exactly,) = Range.exactly(version).intervals
+        newest: dict[str, Version] = {}
+        for environments in self._environments(framework, exactly, status):
+            for name, found in self.snapshot.providers(environments):
+                newest[name] = max(newest.get(name, found), found, key=key)
+        names = sorted(newest, key=lambda name: (("image", name) not in self.preferences, "/" in name, name))
+        return tuple((name, self._preferred_image(name, framework, version) or newest[name]) for name in names)
+
+    def _preferred_image(self, name: str, framework: str, version: Version) -> Version | None:
+        """The preferred version of that image, if it too provides the framework where it will do."""
+        preferred = self.preferences.get(("image", name))
+        if preferred is None:
+            return None
+        (found,) = self.snapshot.candidates("image", name, (preferred,)) or (None,)
+        if found is None or found.provides != (framework, version) or not self.fits(found):
+            return None
+        admitted_by = (
+            named in (None, name) and found.status == status and interval.low_key <= key(preferred) < interval.high_key
+            for named, interval, status in self._images
+        )
+        return preferred if any(admitted_by) else None
+
+    def fits(self, image: Candidate) -> bool:
+        """Whether the image is for a platform that the request admits."""
+        return any(self.question.hardware.admits(offer) for offer in image.platforms)
+
+    def platforms(self, framework: str) -> tuple[Platform, ...]:
+        """Those for which there are images with the framework, and that the request admits."""
+        return tuple(filter(self.question.hardware.admits, self.snapshot.platforms(framework)))
+
+    def _environments(self, framework: str, interval: Interval, status: Status) -> Iterator[Environments]:
+        for platform, images in product(self.platforms(framework), self._images):
+            yield Environments(framework, interval, status, platform, *images)
+
+    @cached_property
+    def _images(self) -> tuple[tuple[str | None, Interval, Status], ...]:
+        """Which images will do, whatever they provide: a name or any, an interval of versions, their status."""
+        asked = self.question.image
+        constraint = ANY if asked is None else asked.constraint
+        name = None if asked is None else asked.name
+        allowed = "image" in self.question.prereleases
+        found: list[tuple[str | None, Interval, Status]] = [
+            (name, interval, status)
+            for status, versions in admitted((constraint,), None, prereleases=allowed).items()
+            for interval in versions.intervals
+        ]
+        for kind, kept in self.preferences:
+            if kind == "image" and name in (None, kept):
+                yanked = self.admitted("image", kept, constraint).get("yanked", Range.NONE)
+                found += [(kept, interval, "yanked") for interval in yanked.intervals]
+        return tuple(dict.fromkeys(found))
+
+
+def _newest_first(versions: Iterable[Version | None]) -> tuple[Version, ...]:
+    return tuple(sorted((one for one in versions if one is not None), key=key, reverse=True))

@@ -1,0 +1,20 @@
+"""A snapshot that puts each question to another one once: solving again with a changed request asks the same."""
+
+from functools import cache
+
+from registry.candidates import Snapshot
+
+
+class Remembering:
+    """Implements ``registry.candidates.Snapshot``; for as long as the other one does not change."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.names = cache(snapshot.names)
+        self.needs = cache(snapshot.needs)
+        self.newest = cache(snapshot.newest)
+        self.extent = cache(snapshot.extent)
+        self.candidates = cache(snapshot.candidates)
+        self.platforms = cache(snapshot.platforms)
+        self.images = cache(snapshot.images)
+        self.provided = cache(snapshot.provided)
+        self.providers = cache(snapshot.providers)

@@ -3,7 +3,7 @@
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
@@ -28,8 +28,11 @@ class Availability:
 
     def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> Admitted:
         """The versions of the name that may be chosen under ``constraints``, by status."""
-        allowed = kind in self.question.prereleases
-        return admitted(constraints, self.preferences.get((kind, name)), prereleases=allowed)
+        return self._admitted(kind, self.preferences.get((kind, name)), constraints)
+
+    def _admitted(self, kind: Kind, preferred: Version | None, constraints: Sequence[Constraint]) -> Admitted:
+        prereleases, yanked = kind in self.question.prereleases, kind in self.question.yanked
+        return admitted(constraints, preferred, prereleases=prereleases, yanked=yanked)
 
     @cached_property
     def of_model(self) -> Admitted:
@@ -125,10 +128,9 @@ class Availability:
         asked = self.question.image
         constraint = ANY if asked is None else asked.constraint
         name = None if asked is None else asked.name
-        allowed = "image" in self.question.prereleases
         found: list[tuple[str | None, Interval, Status]] = [
             (name, interval, status)
-            for status, versions in admitted((constraint,), None, prereleases=allowed).items()
+            for status, versions in self._admitted("image", None, (constraint,)).items()
             for interval in versions.intervals
         ]
         for kind, kept in self.preferences:

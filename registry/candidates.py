@@ -67,13 +67,17 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, as far as versions go. ``framework`` narrows what the model asks of the framework that it names."""
+    """A request, as far as versions go. ``framework`` narrows what the model asks of the framework that it names.
+
+    ``yanked`` lets yanked versions of some kinds in: no request can say so, but proposals are looked for with it.
+    """
 
     model: Requirement
     dataset: Requirement
     framework: Constraint | None = None
     image: Requirement | None = None
     prereleases: frozenset[Kind] = frozenset()
+    yanked: frozenset[Kind] = frozenset()
     hardware: Hardware = ANYWHERE
 
 
@@ -141,6 +145,10 @@ class Snapshot(Protocol):
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         """The newest versions, newest first, ``most`` of them at most."""
+        ...
+
+    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """The oldest versions, oldest first, ``most`` of them at most."""
         ...
 
     def extent(self, wanted: Population) -> Extent | None:

@@ -1,18 +1,20 @@
 """Changes of a request that would give it an answer: as few fields as possible, and every proposal was solved with."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, product, zip_longest
 from typing import Any, Literal, cast
 
-from registry.candidates import Candidate, Question, Requirement, Resolution
+from registry.availability import EVERY
+from registry.candidates import STATUSES, Population, Question, Requirement, Resolution
 from registry.conflicts import Fix
 from registry.constraints import Constraint
-from registry.hardware import ANYWHERE, Hardware
+from registry.grammar import LEAST
+from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
-from registry.ranges import Range
-from registry.search import Search, need_of
-from registry.versions import key
+from registry.ranges import Interval, Range
+from registry.search import Search
+from registry.versions import Version
 
 Field = Literal[
     "framework.version", "model.version", "image.version", "dataset.version", "prereleases", "image", "hardware"
@@ -29,17 +31,12 @@ _MOST = 3
 _TRIED = 8
 """Versions of each sort (releases, pre-releases, yanked ones) that are tried, the nearest first."""
 
-_LOOSEST: Mapping[str, Any] = {
-    **dict.fromkeys(map(str, FIELDS[:4]), "*"),
-    "prereleases": sorted(KINDS),
-    "image": None,
-    "hardware": {},
-}
-
 
 def nearest_fixes(search: Search) -> tuple[Fix, ...]:
     """Every way to an answer that changes the fewest fields of the request; none, if three are not enough."""
-    fields = [field for field in FIELDS if _is_asked(search.question, field)]
+    fields = [field for field in FIELDS if _is_open(search.question, field)]
+    if search.asking(_loosened(search.question, fields)).find() is None:
+        return ()
     for size in range(1, _MOST + 1):
         found = (
             _tried(search, some) for some in combinations(fields, size) if not {"image", "image.version"} <= {*some}
@@ -60,10 +57,9 @@ def _tried(search: Search, fields: tuple[Field, ...]) -> Fix | None:
     """The fields set one after the other to the nearest value that leaves an answer possible."""
     settled: dict[str, Any] = {}
     for index, field in enumerate(fields):
-        rest: dict[str, Any] = {later: _LOOSEST[later] for later in fields[index + 1 :]}
-        values = _values(search, changed(search.question, settled | rest), field)
-        for value in values:
-            if search.asking(changed(search.question, {**settled, field: value, **rest})).find():
+        question = _loosened(changed(search.question, settled), fields[index + 1 :])
+        for value in _values(search, question, field):
+            if search.asking(_with(question, field, value)).find():
                 settled[field] = value
                 break
         else:
@@ -71,98 +67,103 @@ def _tried(search: Search, fields: tuple[Field, ...]) -> Fix | None:
     found = search.asking(changed(search.question, settled)).find()
     assert found is not None
     chosen = {str(kind): f"{one.name} {one.version}" for kind, one in found.chosen().items()}
-    return Fix(settled, chosen, " and ".join(_text(found, field, value) for field, value in settled.items()))
+    texts = (_text(search.question, found, field, settled[field]) for field in fields)
+    return Fix(settled, chosen, " and ".join(texts))
+
+
+def _loosened(question: Question, fields: Iterable[Field]) -> Question:
+    """The question with all that values of these fields could let in."""
+    for field in fields:
+        match field:
+            case "prereleases":
+                question = replace(question, prereleases=frozenset(KINDS))
+            case "hardware":
+                question = replace(question, hardware=ANYWHERE)
+            case "image":
+                question = replace(_letting_in(question, "image"), image=None)
+            case _:
+                kind = _kind(field)
+                question = _with(_letting_in(question, kind), field, None if kind == "framework" else "*")
+    return question
+
+
+def _letting_in(question: Question, kind: Kind) -> Question:
+    return replace(question, prereleases=question.prereleases | {kind}, yanked=question.yanked | {kind})
 
 
 def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
     """What the field might be, the nearest to what is asked first."""
-    loosest = search.asking(_with(question, field, _LOOSEST[field])).find()
+    loosest = search.asking(_loosened(question, (field,))).find()
+    if loosest is None:
+        return
     match field:
         case "prereleases":
-            yield from (sorted({*question.prereleases, kind}) for kind in KINDS if loosest)
-            yield from (_LOOSEST[field] for _ in range(loosest is not None))
-        case "image":
+            yield from (sorted({*question.prereleases, kind}) for kind in KINDS)
+            yield sorted(KINDS)
+        case "image" if question.image is not None:
             yield None
+        case "image":
+            yield {"name": loosest.image.name, "version": str(loosest.image.version)}
         case "hardware":
-            yield from _platforms(search, question) if loosest else ()
+            yield from _platforms(search, question)
         case _:
-            kind = cast("Kind", field.removesuffix(".version"))
-            yield from _pins(search, question, kind, loosest)
+            yield from _pins(search, question, _kind(field))
+            yield str(loosest.chosen()[_kind(field)].version)
 
 
-def _pins(search: Search, question: Question, kind: Kind, loosest: Resolution | None) -> Iterator[str]:
-    """Single versions: releases if any can work at all, then what only a pin admits: pre-releases, yanked versions."""
-    constraint = _constraint(question, kind)
-    assert constraint is not None
-    candidates = _by_distance(_of_kind(search, question, kind), constraint.range)
-    sorts = {
-        "release": (one for one in candidates if one.yanked is None and one.version.prerelease is None),
-        "pre-release": (one for one in candidates if one.yanked is None and one.version.prerelease is not None),
-        "yanked": (one for one in candidates if one.yanked is not None),
-    }
-    if loosest is None:
-        del sorts["release"]
-    yield from (str(one.version) for one in chain(*(islice(some, _TRIED) for some in sorts.values())))
-    if loosest is not None:
-        yield str(loosest.chosen()[kind].version)
+def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
+    """Single versions near what is asked for: releases, then what only a pin admits: pre-releases, yanked versions."""
+    asked = _constraint(question, kind)
+    if asked is not None:
+        for status, name in product(STATUSES, _names(search, question, kind)):
+            near = _nearest(search, Population(kind, name, EVERY, status), asked.range)
+            yield from map(str, near)
 
 
-def _of_kind(search: Search, question: Question, kind: Kind) -> list[Candidate]:
+def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
+    """What the versions of that kind may be versions of."""
     if kind == "framework":
-        models = search.asking(question).admitted((question.model,))
-        names = sorted({need_of(model)[1] for model in models})
-    else:
-        requirement = _requirement(question, kind)
-        names = [requirement.name] if requirement else []
-    return [one for name in names for one in search.versions(kind, name)]
+        return sorted({need[1] for need in search.snapshot.needs(question.model.name)})
+    requirement = _requirement(question, kind)
+    return [requirement.name] if requirement else []
 
 
-def _by_distance(candidates: Iterable[Candidate], wanted: Range) -> list[Candidate]:
-    """By the number of versions between each and the range; of two as near the newer first."""
-    ordered = sorted(candidates, key=lambda one: key(one.version))
-    inside = [place for place, one in enumerate(ordered) if _within(one, wanted)]
-    first = inside[0] if inside else sum(_below(one, wanted) for one in ordered)
-    last = inside[-1] if inside else first - 1
-    places = sorted(range(len(ordered)), key=lambda place: (max(first - place, place - last, 0), -place))
-    return [ordered[place] for place in places]
-
-
-def _within(candidate: Candidate, wanted: Range) -> bool:
-    """Between the ends of the range, in a gap of it too."""
-    return not _below(candidate, wanted) and key(candidate.version) < wanted.intervals[-1].high_key
-
-
-def _below(candidate: Candidate, wanted: Range) -> bool:
-    return wanted.is_empty() or key(candidate.version) < wanted.intervals[0].low_key
+def _nearest(search: Search, population: Population, wanted: Range) -> list[Version]:
+    """Those between the ends of ``wanted``, newest first; then in turn the next above and the next below it."""
+    if wanted.is_empty():
+        return list(search.snapshot.newest(population, _TRIED))
+    low, high = wanted.intervals[0].low, wanted.intervals[-1].high
+    inside = search.snapshot.newest(replace(population, interval=Interval(low, high)), _TRIED)
+    below = search.snapshot.newest(replace(population, interval=Interval(LEAST, low)), _TRIED)
+    above = () if high is None else search.snapshot.oldest(replace(population, interval=Interval(high, None)), _TRIED)
+    outside = chain.from_iterable(zip_longest(above, below))
+    return [version for version in (*inside, *outside) if version is not None][:_TRIED]
 
 
 def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
     """The platforms that images offer, those that differ least from what is asked first."""
     wanted = search.question.hardware
-    images = (
-        image
-        for model in search.asking(question).admitted((question.model,))
-        for requirement in search.asking(question).image_requirements(need_of(model)[1])
-        for image in search.versions("image", requirement.name)
-    )
-    offers = {offer[:3] for image in images for offer in image.platforms}
-    nearest = sorted(
-        offers,
-        key=lambda offer: (wanted.distance(offer), offer),
-    )
-    return [dict(zip(("os", "arch", "device"), offer, strict=True)) for offer in nearest]
+    names = _names(search, question, "framework")
+    offers = {platform for name in names for platform in search.snapshot.platforms(name)}
+    nearest = sorted(offers, key=lambda offer: (wanted.distance(offer), offer))
+    return [dict(zip(KEYS, offer, strict=True)) for offer in nearest]
 
 
-def _is_asked(question: Question, field: Field) -> bool:
+def _is_open(question: Question, field: Field) -> bool:
+    """Whether there is something to change: what is asked, or what the request does not ask for yet."""
     match field:
         case "prereleases":
             return question.prereleases != frozenset(KINDS)
-        case "image":
+        case "image.version":
             return question.image is not None
         case "hardware":
             return question.hardware != ANYWHERE
         case _:
-            return _constraint(question, cast("Kind", field.removesuffix(".version"))) is not None
+            return True
+
+
+def _kind(field: Field) -> Kind:
+    return cast("Kind", field.removesuffix(".version"))
 
 
 def _requirement(question: Question, kind: Kind) -> Requirement | None:
@@ -180,14 +181,17 @@ def _with(question: Question, field: Field, value: Any) -> Question:  # noqa: AN
     match field:
         case "prereleases":
             return replace(question, prereleases=frozenset(value))
-        case "image":
+        case "image" if value is None:
             return replace(question, image=None)
+        case "image":
+            constraint = Constraint.parse(value["version"])
+            return replace(question, image=Requirement("image", value["name"], constraint, "the request"))
         case "hardware":
             return replace(question, hardware=Hardware.only(value))
         case "framework.version":
-            return replace(question, framework=Constraint.parse(value))
+            return replace(question, framework=value and Constraint.parse(value))
         case _:
-            return _reading(question, field.removesuffix(".version"), Constraint.parse(value))
+            return _reading(question, _kind(field), Constraint.parse(value))
 
 
 def _reading(question: Question, kind: str, constraint: Constraint) -> Question:
@@ -200,15 +204,18 @@ def _reading(question: Question, kind: str, constraint: Constraint) -> Question:
     return replace(question, model=read(question.model), dataset=read(question.dataset), image=image)
 
 
-def _text(found: Resolution, field: str, value: Any) -> str:  # noqa: ANN401 - a plain value of a request
+def _text(question: Question, found: Resolution, field: Field, value: Any) -> str:  # noqa: ANN401 - as above
     match field:
         case "prereleases":
             return f"allow pre-releases (prereleases: [{', '.join(value)}])"
-        case "image":
+        case "image" if value is None:
             return f"leave out image ({found.image} fits)"
         case "hardware":
-            return f"ask for the hardware {Hardware.only(value)}"
+            keys = (key for key in KEYS if value[key] not in (getattr(question.hardware, key) or (value[key],)))
+            how = ", ".join(f"hardware.{key}: {value[key]}" for key in keys)
+            return f"ask for the hardware {Hardware.only(value)} ({how})"
         case _:
-            chosen = found.chosen()[cast("Kind", field.removesuffix(".version"))]
+            chosen = found.chosen()[_kind(field)]
             although = f", which is yanked ({chosen.yanked})" if chosen.yanked else ""
-            return f'ask for {chosen} ({field}: "{value}"){although}'
+            how = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
+            return f"ask for {chosen} ({how}){although}"

@@ -12,6 +12,7 @@ class Remembering:
         self.names = cache(snapshot.names)
         self.needs = cache(snapshot.needs)
         self.newest = cache(snapshot.newest)
+        self.oldest = cache(snapshot.oldest)
         self.extent = cache(snapshot.extent)
         self.candidates = cache(snapshot.candidates)
         self.platforms = cache(snapshot.platforms)

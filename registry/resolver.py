@@ -7,16 +7,19 @@ image, dataset, each the newest that leaves an answer; what the preferences name
 from dataclasses import replace
 
 from artifacts.errors import UnknownNameError
+from registry.availability import EVERY
 from registry.candidates import (
     Candidate,
     Need,
     Offer,
+    Population,
     Question,
     Requirement,
     Resolution,
     Snapshot,
 )
-from registry.conflicts import ConflictError, explain, nearest
+from registry.conflicts import ConflictError, nearest
+from registry.explaining import explain
 from registry.fixes import nearest_fixes
 from registry.search import Preferences, Search
 
@@ -42,12 +45,16 @@ def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) ->
     """
     search = Search(question, snapshot, preferences)
     for requirement in (question.model, question.dataset, question.image):
-        if requirement is not None and not search.versions(requirement.kind, requirement.name):
+        if requirement is not None and not _is_known(search, requirement):
             raise _unknown(requirement, snapshot)
     found = search.find()
     if found is None:
         raise ConflictError(replace(explain(search), fixes=nearest_fixes(search)))
     return found
+
+
+def _is_known(search: Search, requirement: Requirement) -> bool:
+    return bool(search.snapshot.newest(Population(requirement.kind, requirement.name, EVERY), 1))
 
 
 def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:

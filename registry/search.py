@@ -124,7 +124,11 @@ class Search:
             if (kind, strand[0]) in self.preferences
         }
         for parts in (preferred, allowed.parts):
-            found = [(strand, newest(strand[0], strand[1], versions)) for strand, versions in parts.items() if versions.intervals]
+            found = [
+                (strand, newest(strand[0], strand[1], versions))
+                for strand, versions in parts.items()
+                if versions.intervals
+            ]
             there = [(strand, version) for strand, version in found if version is not None]
             if there:
                 return Choices.one(*max(there, key=lambda one: key(one[1])))

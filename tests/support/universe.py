@@ -38,6 +38,9 @@ class Universe:
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         return [one.version for one in self._population(wanted)][:most]
 
+    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        return [one.version for one in reversed(self._population(wanted))][:most]
+
     def extent(self, wanted: Population) -> Extent | None:
         found = self._population(wanted)
         return Extent(len(found), found[-1].version, found[0].version) if found else None

@@ -1,0 +1,164 @@
+"""Why a search found nothing: out of the facts that rule everything out, what was asked and why all there is is out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from registry.candidates import Candidate, Requirement
+from registry.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest
+from registry.constraints import ANY, Constraint
+from registry.ranges import Range
+from registry.rejections import Crowd, crowd_of, grouped, rejected
+from registry.search import Search
+from registry.versions import key
+
+_NAMES = 5
+"""Names of images that are told of before the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """What some versions of the model, ``models``, ask of a framework; ``ways``: in how many different requirements."""
+
+    requirement: Requirement
+    models: Crowd
+    ways: int = 1
+
+
+def explain(search: Search) -> Conflict:
+    """Why ``search`` found nothing, without changes that would help (see ``registry.fixes``)."""
+    question = search.question
+    alone = [one for one in (question.model, question.dataset, question.image) if one is not None]
+    empty = [one for one in alone if _choosable(search, one) is None]
+    if not empty:
+        return _environments(search)
+    names = " and ".join(f"{one.kind}/{one.name}" for one in empty)
+    return Conflict(
+        f"no version of {names} can be chosen",
+        tuple(map(_asked, empty)),
+        tuple(line for one in empty for line in rejected(search, (one,))),
+        advice=f"publish {' and '.join(map(str, empty))}, or ask for versions that exist",
+    )
+
+
+def _choosable(search: Search, *requirements: Requirement) -> Crowd | None:
+    """The versions of the name that all requirements let in."""
+    kind, name = requirements[0].kind, requirements[0].name
+    versions = search.available.admitted(kind, name, *(one.constraint for one in requirements))
+    return crowd_of(search.snapshot, kind, name, versions)
+
+
+def _environments(search: Search) -> Conflict:
+    """Each kind alone has versions, and no framework and image fit any version of the model."""
+    question = search.question
+    asked, lines, advice = [_asked(question.model)], list[Rejected](), ""
+    askings = _askings(search)
+    for asking in askings:
+        requirements = (asking.requirement, *_narrowing(search, asking.requirement.name))
+        asked += [_asked(one, asking.ways) for one in requirements if _asked(one, asking.ways) not in asked]
+        found, hint = _environment(search, requirements)
+        lines += [line for line in found if line not in lines]
+        advice = advice or hint
+    if question.image is not None:
+        asked.append(_asked(question.image))
+    return Conflict(_summary(search, askings, lines), tuple(asked), tuple(lines), advice=advice)
+
+
+def _askings(search: Search) -> list[_Asking]:
+    """What the model's versions ask for, those of the newest first; more than a few are taken together by framework."""
+    found = []
+    for need in dict.fromkeys(fact.need for fact in search.facts_of_conflict if fact.need is not None):
+        models = crowd_of(search.snapshot, "model", search.question.model.name, search.available.of_model, need)
+        if models is not None:
+            found.append(_Asking(_requirement(search, need[1], Constraint.parse(need[2]), models), models))
+    found.sort(key=lambda one: key(one.models.newest), reverse=True)
+    if len(found) <= SHOWN:
+        return found
+    names = dict.fromkeys(one.requirement.name for one in found)
+    return [_together(search, [one for one in found if one.requirement.name == name]) for name in names]
+
+
+def _together(search: Search, askings: list[_Asking]) -> _Asking:
+    """The models' requirements of one framework as one: the union of them."""
+    constraints = [one.requirement.constraint for one in askings]
+    versions = Range.union(one.range for one in constraints)
+    prereleases = Range.union(one.prereleases for one in constraints)
+    models = askings[0].models
+    for one in askings[1:]:
+        models |= one.models
+    constraint = Constraint(versions, prereleases, str(versions))
+    return _Asking(_requirement(search, askings[0].requirement.name, constraint, models), models, len(askings))
+
+
+def _requirement(search: Search, framework: str, constraint: Constraint, models: Crowd) -> Requirement:
+    return Requirement("framework", framework, constraint, f"model/{search.question.model.name} {models}")
+
+
+def _narrowing(search: Search, framework: str) -> tuple[Requirement, ...]:
+    narrowed = search.question.framework
+    return () if narrowed is None else (Requirement("framework", framework, narrowed, "the request"),)
+
+
+def _summary(search: Search, askings: list[_Asking], lines: list[Rejected]) -> str:
+    model, hardware = f"model/{search.question.model.name}", search.question.hardware
+    names = {one.requirement.name for one in askings}
+    if len(names) != 1 or any(line.reason == "unknown" for line in lines):
+        return f"no framework and image fit {model} on {hardware}"
+    (name,) = names
+    if any(line.reason == "no-image" for line in lines):
+        return f"no image that can be chosen provides framework/{name} as {model} asks for it, on {hardware}"
+    asking = f"{model} and the request ask" if search.question.framework else f"{model} asks"
+    return f"no version of framework/{name} is what {asking} for"
+
+
+def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple[list[Rejected], str]:
+    """Why there is no environment under the requirements of one framework, and what might be published."""
+    framework = requirements[0].name
+    known = search.snapshot.names("framework")
+    if framework not in known:
+        near = nearest(framework, known)
+        text = f"framework/{framework} is not in the catalogue" + (f"; framework/{near} is" if near else "")
+        advice = f"publish a version of the model that requires {near}" if near else _publish(requirements[0])
+        return [Rejected("framework", framework, (), 0, "unknown", text)], advice
+    lines, fitting = [*rejected(search, requirements)], _choosable(search, *requirements)
+    if fitting is None:
+        return lines, _publish(requirements[0])
+    text = f"framework/{framework} {fitting}: would fit, and no image that can be chosen provides it"
+    lines.append(Rejected("framework", framework, fitting.texts, fitting.count, "no-image", text))
+    lines += _images(search, framework)
+    return lines, f"publish an image that provides it: `benchlock image build {framework}=={fitting.newest}`"
+
+
+def _publish(framework: Requirement) -> str:
+    return f"publish {framework} and an image that provides it: `benchlock image build {framework.name}==VERSION`"
+
+
+def _images(search: Search, framework: str) -> Iterator[Rejected]:
+    """Every image that the request may mean: those that could be chosen are for other platforms or versions."""
+    asked = search.question.image
+    names = search.snapshot.images(framework) if asked is None else (asked.name,)
+    for name in names[:_NAMES]:
+        requirement = Requirement("image", name, ANY, "the request") if asked is None else asked
+        yield from rejected(search, (requirement,))
+        there = _choosable(search, requirement)
+        if there is not None:
+            candidates = search.snapshot.candidates("image", name, there.versions)
+            yield from grouped(candidates, there.count, lambda image: _because(search, image, framework))
+    if len(names) > _NAMES:
+        more = len(names) - _NAMES
+        yield Rejected(
+            "image", names[_NAMES], (), more, "framework", f"{more} more images provide framework/{framework}"
+        )
+
+
+def _because(search: Search, image: Candidate, framework: str) -> tuple[Code, str]:
+    provided, version = image.provides or ("no framework", "")
+    if provided == framework and not search.available.fits(image):
+        return "platform", f"for {', '.join(sorted({'/'.join(offer[:3]) for offer in image.platforms}))} only"
+    return "framework", f"provides {provided} {version}"
+
+
+def _asked(requirement: Requirement, ways: int = 1) -> Asked:
+    asks = "ask" if ", " in requirement.asked_by or " and " in requirement.asked_by else "asks"
+    different = f", in {ways} different ways" if ways > 1 and requirement.asked_by != "the request" else ""
+    text = f"{requirement.asked_by} {asks} for {requirement}{different}"
+    return Asked(requirement.kind, requirement.name, requirement.constraint.text, requirement.asked_by, text)

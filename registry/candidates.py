@@ -77,8 +77,8 @@ class Question:
     framework: Constraint | None = None
     image: Requirement | None = None
     prereleases: frozenset[Kind] = frozenset()
-    yanked: frozenset[Kind] = frozenset()
     hardware: Hardware = ANYWHERE
+    yanked: frozenset[Kind] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Literal
 from artifacts.errors import BenchlockError
 from registry.names import Kind
 
-Code = Literal["outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown"]
-"""Why versions are out."""
+Code = Literal[
+    "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
+]
+"""Why versions are out; the last three of versions that a lock could have (see ``registry.why``)."""
 
 SHOWN = 3
 """Versions that a line names before it counts the rest; also the requirements of a model that are told apart."""
@@ -31,6 +33,9 @@ class Asked:
     by: str
     text: str
 
+    def as_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "name": self.name, "constraint": self.constraint, "by": self.by}
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
@@ -45,6 +50,17 @@ class Rejected:
     count: int
     reason: Code
     text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """All but the kind of line: the newest versions, and how many there are."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "versions": list(self.versions),
+            "count": self.count,
+            "reason": self.reason,
+            "text": self.text,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +98,8 @@ class Conflict:
         """The same as plain values. Each reason's versions are counted, and the newest of them listed."""
         return {
             "summary": self.summary,
-            "asked": [
-                {"kind": one.kind, "name": one.name, "constraint": one.constraint, "by": one.by} for one in self.asked
-            ],
-            "rejected": [
-                {
-                    "kind": one.kind,
-                    "name": one.name,
-                    "versions": list(one.versions),
-                    "count": one.count,
-                    "reason": one.reason,
-                    "text": one.text,
-                }
-                for one in self.rejected
-            ],
+            "asked": [one.as_json() for one in self.asked],
+            "rejected": [one.as_json() for one in self.rejected],
             "fixes": [{"changes": dict(one.changes), "gives": dict(one.gives), "text": one.text} for one in self.fixes],
             **self.details,
         }

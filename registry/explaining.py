@@ -34,7 +34,7 @@ def explain(search: Search) -> Conflict:
     names = " and ".join(f"{one.kind}/{one.name}" for one in empty)
     return Conflict(
         f"no version of {names} can be chosen",
-        tuple(map(_asked, empty)),
+        tuple(map(asked_line, empty)),
         tuple(line for one in empty for line in rejected(search, (one,))),
         advice=f"publish {' and '.join(map(str, empty))}, or ask for versions that exist",
     )
@@ -50,16 +50,16 @@ def _choosable(search: Search, *requirements: Requirement) -> Crowd | None:
 def _environments(search: Search) -> Conflict:
     """Each kind alone has versions, and no framework and image fit any version of the model."""
     question = search.question
-    asked, lines, advice = [_asked(question.model)], list[Rejected](), ""
+    asked, lines, advice = [asked_line(question.model)], list[Rejected](), ""
     askings = _askings(search)
     for asking in askings:
         requirements = (asking.requirement, *_narrowing(search, asking.requirement.name))
-        asked += [_asked(one, asking.ways) for one in requirements if _asked(one, asking.ways) not in asked]
+        asked += [asked_line(one, asking.ways) for one in requirements if asked_line(one, asking.ways) not in asked]
         found, hint = _environment(search, requirements)
         lines += [line for line in found if line not in lines]
         advice = advice or hint
     if question.image is not None:
-        asked.append(_asked(question.image))
+        asked.append(asked_line(question.image))
     return Conflict(_summary(search, askings, lines), tuple(asked), tuple(lines), advice=advice)
 
 
@@ -157,7 +157,8 @@ def _because(search: Search, image: Candidate, framework: str) -> tuple[Code, st
     return "framework", f"provides {provided} {version}"
 
 
-def _asked(requirement: Requirement, ways: int = 1) -> Asked:
+def asked_line(requirement: Requirement, ways: int = 1) -> Asked:
+    """The requirement as a line; ``ways``: it is so many different ones taken together."""
     asks = "ask" if ", " in requirement.asked_by or " and " in requirement.asked_by else "asks"
     different = f", in {ways} different ways" if ways > 1 and requirement.asked_by != "the request" else ""
     text = f"{requirement.asked_by} {asks} for {requirement}{different}"

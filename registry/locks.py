@@ -16,9 +16,10 @@ from registry.lockfile import Lock, LockedHarness
 from registry.locking import build_lock, question_of, reads
 from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, files_of, parse_published
 from registry.names import Kind, Reference, parse_name
-from registry.requests import Request
+from registry.requests import Request, parse_request
 from registry.resolver import resolve
-from registry.search import Preferences
+from registry.search import Preferences, Search
+from registry.why import Why, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,13 @@ def yanked(resolution: Resolution) -> tuple[str, ...]:
     """What of the resolution is yanked, and why: a lock may keep it, and whoever makes it is told."""
     chosen = resolution.chosen().values()
     return tuple(f"{candidate} is yanked: {candidate.yanked}" for candidate in chosen if candidate.yanked is not None)
+
+
+def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: Catalogue) -> Why:
+    """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its own time. Raises as ``registry.why``."""
+    request = parse_request(lock.request, "the lock's request")
+    with catalogue.snapshot(request.as_of) as snapshot:
+        return why(lock, kind, name, Search(question_of(request), snapshot, {}))
 
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:

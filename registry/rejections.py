@@ -63,10 +63,10 @@ def crowd_of(snapshot: Snapshot, kind: Kind, name: str, versions: Admitted, need
     return reduce(Crowd.__or__, there) if there else None
 
 
-def rejected(search: Search, requirements: Sequence[Requirement]) -> Iterator[Rejected]:
-    """Every version of the name that ``requirements``, of that one name, do not let in, by reason."""
+def rejected(search: Search, requirements: Sequence[Requirement], among: Range = Range.ALL) -> Iterator[Rejected]:
+    """The versions ``among`` those of the name that ``requirements``, of that one name, do not let in, by reason."""
     kind, name = requirements[0].kind, requirements[0].name
-    inside = Range.ALL
+    inside = among
     for requirement in requirements:
         outside = inside - requirement.constraint.range
         yield from _line(search, "outside", requirement, outside, None)

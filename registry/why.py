@@ -1,0 +1,150 @@
+"""Why a lock has the version that it has, and not a newer one: ``benchlock why``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from artifacts.errors import InvalidInputError, UnknownNameError
+from registry.candidates import ORDER, Candidate, Requirement, Resolution
+from registry.conflicts import Asked, Code, Rejected, nearest
+from registry.constraints import ANY, Constraint
+from registry.explaining import asked_line, explain
+from registry.lockfile import Lock
+from registry.names import Kind
+from registry.ranges import Range
+from registry.rejections import Crowd, crowd_of, rejected
+from registry.search import Search, need_of
+from registry.versions import Version, parse_version, successor
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """``asked``: who asked for what of the name. ``newer``: the versions above the chosen one, and why not these."""
+
+    kind: Kind
+    name: str
+    version: Version
+    asked: tuple[Asked, ...]
+    newer: tuple[Rejected, ...]
+
+    def prose(self) -> str:
+        """A few lines."""
+        newer = [one.text for one in self.newer] or ["no newer version is published"]
+        return "\n  ".join((f"{self.kind}/{self.name} {self.version}", *(one.text for one in self.asked), *newer))
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "version": str(self.version),
+            "asked": [one.as_json() for one in self.asked],
+            "newer": [one.as_json() for one in self.newer],
+        }
+
+
+def why(lock: Lock, kind: Kind, name: str, search: Search) -> Why:
+    """Why ``lock`` has its version of ``kind``/``name``; ``search`` asks what its request asks, without preferences.
+
+    Raises:
+        InvalidInputError: the lock has no such artifact.
+        UnknownNameError: the catalogue does not have the lock's model.
+    """
+    locked = lock.artifacts()[kind]
+    if locked.name != name:
+        known = [f"{one}/{artifact.name}" for one, artifact in lock.artifacts().items()]
+        near = nearest(f"{kind}/{name}", known) or f"{kind}/{locked.name}"
+        raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {near}?")
+    version = parse_version(locked.version)
+    requirements = tuple(_requirements(lock, kind, search))
+    newer = Range.between(successor(version), None)
+    lines = [*rejected(search, requirements, newer), *_admitted(search, requirements, newer)]
+    asked = tuple(asked_line(one) for one in requirements)
+    return Why(kind, name, version, asked, tuple(lines))
+
+
+def _requirements(lock: Lock, kind: Kind, search: Search) -> Iterator[Requirement]:
+    """What is asked of the kind's one name: by the request, and of a framework by the model that is locked.
+
+    Raises:
+        UnknownNameError: the catalogue does not have that model.
+    """
+    question = search.question
+    if kind == "framework":
+        model = f"model/{lock.model.name} {lock.model.version}"
+        found = search.snapshot.candidates("model", lock.model.name, (parse_version(lock.model.version),))
+        if not found:
+            what = f"the catalogue has no {model}, which says what it asks of its framework"
+            raise UnknownNameError(what, next_step="name the registry that the lock was made in: --registry")
+        _, framework, text = need_of(found[0])
+        yield Requirement(kind, framework, Constraint.parse(text), model)
+        if question.framework is not None:
+            yield Requirement(kind, lock.framework.name, question.framework, "the request")
+    elif kind == "image":
+        yield question.image or Requirement(kind, lock.image.name, ANY, "the request")
+    else:
+        yield question.model if kind == "model" else question.dataset
+
+
+def _admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejected]:
+    """The newer versions that what is asked would let in: they do not fit the rest, or would do as well."""
+    there = _let_in(search, requirements, newer)
+    if there is None:
+        return
+    asking = _asking_for(search, requirements, newer)
+    found = asking.find()
+    if found is None:
+        yield _out(requirements, there, "conflict", explain(asking).summary)
+        return
+    chosen = found.chosen()[requirements[0].kind]
+    yield from _admitted(search, requirements, Range.between(successor(chosen.version), None))
+    yield _would_do(search, found, chosen)
+
+
+def _let_in(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Crowd | None:
+    kind, name = requirements[0].kind, requirements[0].name
+    admitted = search.available.admitted(kind, name, *(one.constraint for one in requirements))
+    versions = {status: part & newer for status, part in admitted.items()}
+    return crowd_of(search.snapshot, kind, name, versions)
+
+
+def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Search:
+    """The same question, in which the kind must be one of ``newer``."""
+    question, (requirement, *_) = search.question, requirements
+    narrowed = replace(requirement, constraint=_narrowed(requirement.constraint, newer))
+    match requirement.kind:
+        case "model":
+            return search.asking(replace(question, model=narrowed))
+        case "dataset":
+            return search.asking(replace(question, dataset=narrowed))
+        case "image":
+            return search.asking(replace(question, image=narrowed))
+        case "framework":
+            framework = question.framework or Constraint(Range.ALL, Range.ALL, "*")
+            return search.asking(replace(question, framework=_narrowed(framework, newer)))
+
+
+def _narrowed(constraint: Constraint, newer: Range) -> Constraint:
+    return Constraint(constraint.range & newer, constraint.prereleases & newer, f"{constraint} and {newer}")
+
+
+def _would_do(search: Search, found: Resolution, chosen: Candidate) -> Rejected:
+    """A version that the lock could have: it was made before, or a kind that is chosen earlier is newer without it."""
+    now = search.find()
+    earlier = ORDER[: ORDER.index(chosen.kind)]
+    moved = next((kind for kind in earlier if now and now.chosen()[kind] != found.chosen()[kind]), None)
+    if now is not None and moved is not None:
+        because = f"would do with {found.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
+        return _line(chosen, "order", because)
+    upgrade = f"`benchlock lock REQUEST --upgrade {chosen.kind}/{chosen.name}`"
+    return _line(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
+
+
+def _line(chosen: Candidate, code: Code, because: str) -> Rejected:
+    version = str(chosen.version)
+    return Rejected(chosen.kind, chosen.name, (version,), 1, code, f"{chosen}: {because}")
+
+
+def _out(requirements: tuple[Requirement, ...], crowd: Crowd, code: Code, because: str) -> Rejected:
+    kind, name = requirements[0].kind, requirements[0].name
+    return Rejected(kind, name, crowd.texts, crowd.count, code, f"{kind}/{name} {crowd}: {because}")

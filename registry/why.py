@@ -1,20 +1,23 @@
 """Why a lock has the version that it has, and not a newer one: ``benchlock why``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.candidates import ORDER, Candidate, Requirement, Resolution
-from registry.conflicts import Asked, Code, Rejected, nearest
+from registry.conflicts import Asked, Code, Conflict, Rejected, nearest
 from registry.constraints import ANY, Constraint
 from registry.explaining import asked_line, explain
-from registry.lockfile import Lock
+from registry.lockfile import LockedArtifact
 from registry.names import Kind
 from registry.ranges import Range
 from registry.rejections import Crowd, crowd_of, rejected
 from registry.search import Search, need_of
 from registry.versions import Version, parse_version, successor
+
+Locked = Mapping[Kind, LockedArtifact]
+"""What a lock has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +46,36 @@ class Why:
         }
 
 
-def why(lock: Lock, kind: Kind, name: str, search: Search) -> Why:
-    """Why ``lock`` has its version of ``kind``/``name``; ``search`` asks what its request asks, without preferences.
+def why(locked: Locked, kind: Kind, name: str, search: Search) -> Why:
+    """Why a lock of ``locked`` has its version of ``kind``/``name``; ``search`` asks its request, without preferences.
 
     Raises:
         InvalidInputError: the lock has no such artifact.
         UnknownNameError: the catalogue does not have the lock's model.
     """
-    locked = lock.artifacts()[kind]
-    if locked.name != name:
-        known = [f"{one}/{artifact.name}" for one, artifact in lock.artifacts().items()]
-        near = nearest(f"{kind}/{name}", known) or f"{kind}/{locked.name}"
+    if locked[kind].name != name:
+        known = [f"{one}/{artifact.name}" for one, artifact in locked.items()]
+        near = nearest(f"{kind}/{name}", known) or f"{kind}/{locked[kind].name}"
         raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {near}?")
-    version = parse_version(locked.version)
-    requirements = tuple(_requirements(lock, kind, search))
+    version = parse_version(locked[kind].version)
+    requirements = tuple(_requirements(locked, kind, search))
     newer = Range.between(successor(version), None)
     lines = [*rejected(search, requirements, newer), *_admitted(search, requirements, newer)]
-    asked = tuple(asked_line(one) for one in requirements)
+    asked = tuple(_asked(locked, kind, search))
     return Why(kind, name, version, asked, tuple(lines))
 
 
-def _requirements(lock: Lock, kind: Kind, search: Search) -> Iterator[Requirement]:
+def _asked(locked: Locked, kind: Kind, search: Search) -> Iterator[Asked]:
+    """What is asked, as lines; of an image that it provides the framework, whatever else."""
+    if kind != "image" or search.question.image is not None:
+        yield from map(asked_line, _requirements(locked, kind, search))
+    if kind == "image":
+        framework = f"framework/{locked['framework'].name} {locked['framework'].version}"
+        text = f"an image must provide {framework} on {search.question.hardware}"
+        yield Asked(kind, locked[kind].name, "*", framework, text)
+
+
+def _requirements(locked: Locked, kind: Kind, search: Search) -> Iterator[Requirement]:
     """What is asked of the kind's one name: by the request, and of a framework by the model that is locked.
 
     Raises:
@@ -71,17 +83,18 @@ def _requirements(lock: Lock, kind: Kind, search: Search) -> Iterator[Requiremen
     """
     question = search.question
     if kind == "framework":
-        model = f"model/{lock.model.name} {lock.model.version}"
-        found = search.snapshot.candidates("model", lock.model.name, (parse_version(lock.model.version),))
+        name, version = locked["model"].name, locked["model"].version
+        model = f"model/{name} {version}"
+        found = search.snapshot.candidates("model", name, (parse_version(version),))
         if not found:
             what = f"the catalogue has no {model}, which says what it asks of its framework"
             raise UnknownNameError(what, next_step="name the registry that the lock was made in: --registry")
         _, framework, text = need_of(found[0])
         yield Requirement(kind, framework, Constraint.parse(text), model)
         if question.framework is not None:
-            yield Requirement(kind, lock.framework.name, question.framework, "the request")
+            yield Requirement(kind, locked["framework"].name, question.framework, "the request")
     elif kind == "image":
-        yield question.image or Requirement(kind, lock.image.name, ANY, "the request")
+        yield question.image or Requirement(kind, locked["image"].name, ANY, "the request")
     else:
         yield question.model if kind == "model" else question.dataset
 
@@ -94,7 +107,9 @@ def _admitted(search: Search, requirements: tuple[Requirement, ...], newer: Rang
     asking = _asking_for(search, requirements, newer)
     found = asking.find()
     if found is None:
-        yield _out(requirements, there, "conflict", explain(asking).summary)
+        kind, name = requirements[0].kind, requirements[0].name
+        text = f"{kind}/{name} {there}: {_because(kind, explain(asking))}"
+        yield Rejected(kind, name, there.texts, there.count, "conflict", text)
         return
     chosen = found.chosen()[requirements[0].kind]
     yield from _admitted(search, requirements, Range.between(successor(chosen.version), None))
@@ -145,6 +160,11 @@ def _line(chosen: Candidate, code: Code, because: str) -> Rejected:
     return Rejected(chosen.kind, chosen.name, (version,), 1, code, f"{chosen}: {because}")
 
 
-def _out(requirements: tuple[Requirement, ...], crowd: Crowd, code: Code, because: str) -> Rejected:
-    kind, name = requirements[0].kind, requirements[0].name
-    return Rejected(kind, name, crowd.texts, crowd.count, code, f"{kind}/{name} {crowd}: {because}")
+def _because(kind: Kind, conflict: Conflict) -> str:
+    """Why the newer versions fit no others: what they ask for, or what images there are."""
+    if kind == "model":
+        return (
+            f"{conflict.summary}: {', '.join(f'{one.kind}/{one.name} {one.constraint}' for one in conflict.asked[1:])}"
+        )
+    images = [line.text for line in conflict.rejected if line.kind == "image" and line.reason != "framework"]
+    return "no image that can be chosen provides it" + (f" ({'; '.join(images)})" if images else "")

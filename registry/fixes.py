@@ -129,15 +129,19 @@ def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
 
 
 def _nearest(search: Search, population: Population, wanted: Range) -> list[Version]:
-    """Those between the ends of ``wanted``, newest first; then in turn the next above and the next below it."""
+    """Those in the gaps of ``wanted``, newest first; then in turn the next above and the next below it.
+
+    Releases in ``wanted`` itself were let in before; of what is no release those too may be pinned.
+    """
     if wanted.is_empty():
         return list(search.snapshot.newest(population, _TRIED))
     low, high = wanted.intervals[0].low, wanted.intervals[-1].high
-    inside = search.snapshot.newest(replace(population, interval=Interval(low, high)), _TRIED)
+    inside = Range.between(low, high) - (wanted if population.status == "release" else Range.NONE)
+    gaps = (search.snapshot.newest(replace(population, interval=gap), _TRIED) for gap in reversed(inside.intervals))
     below = search.snapshot.newest(replace(population, interval=Interval(LEAST, low)), _TRIED)
     above = () if high is None else search.snapshot.oldest(replace(population, interval=Interval(high, None)), _TRIED)
     outside = chain.from_iterable(zip_longest(above, below))
-    return [version for version in (*inside, *outside) if version is not None][:_TRIED]
+    return [version for version in (*chain.from_iterable(gaps), *outside) if version is not None][:_TRIED]
 
 
 def _platforms(search: Search, question: Question) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from registry.candidates import (
     Requirement,
 )
 from registry.constraints import Constraint
-from registry.hardware import KEYS, Hardware
+from registry.hardware import Hardware
 from registry.names import Kind, parse_target
 from registry.ranges import Interval
 from registry.versions import Version, key, parse_version
@@ -136,8 +136,13 @@ def question(request: Mapping[str, Any]) -> Question:
         framework=Constraint.parse(request["framework"]) if "framework" in request else None,
         image=None if image is None else _requirement("image", image),
         prereleases=frozenset(request.get("prereleases", ())),
-        hardware=Hardware.only(dict(zip(KEYS, request.get("hardware", "linux/amd64/cpu").split("/"), strict=True))),
+        hardware=_hardware(request.get("hardware", "linux/amd64/cpu")),
     )
+
+
+def _hardware(text: str) -> Hardware:
+    """``linux/amd64/cuda11,cuda12``; ``*`` is any."""
+    return Hardware(*(None if part == "*" else tuple(part.split(",")) for part in text.split("/")))
 
 
 def _requirement(kind: Kind, text: str) -> Requirement:

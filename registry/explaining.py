@@ -66,7 +66,8 @@ def _environments(search: Search) -> Conflict:
 def _askings(search: Search) -> list[_Asking]:
     """What the model's versions ask for, those of the newest first; more than a few are taken together by framework."""
     found = []
-    for need in dict.fromkeys(fact.need for fact in search.facts_of_conflict if fact.need is not None):
+    needs = [fact.need for fact in search.facts_of_conflict if fact.sort == "needs"]
+    for need in search.snapshot.needs(search.question.model.name) if None in needs else filter(None, needs):
         models = crowd_of(search.snapshot, "model", search.question.model.name, search.available.of_model, need)
         if models is not None:
             found.append(_Asking(_requirement(search, need[1], Constraint.parse(need[2]), models), models))

@@ -190,7 +190,7 @@ class Solver(Generic[P, S, F]):
         while violated.terms:
             position = max(self._inside_since(package, values) for package, values in violated.terms.items())
             last = self._trail[position]
-            level = self._level_without(last, position, violated)
+            level = self._level_without(last, position, violated) if last.level else 0
             if last.cause is None or level < last.level:
                 self._go_back(level)
                 self._add([violated])

@@ -7,7 +7,7 @@ and 1.2.3-a.0 follows 1.2.3-a. Build metadata has no place in the order and is d
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from registry import grammar
@@ -17,21 +17,31 @@ from registry.versions import Version, key, successor
 _END = "~"
 """The key of no upper end: above every version's key, since those begin with a digit."""
 
+_BEGINNING = key(LEAST)
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. Never empty inside a range."""
+    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. Never empty inside a range.
 
-    low: Version
-    high: Version | None
+    The keys say the same as sortable text. They are made with the interval, once: sets of versions are compared far
+    more often than made, and by these.
+    """
 
-    @property
-    def low_key(self) -> str:
-        return key(self.low)
+    low: Version = field(compare=False)
+    high: Version | None = field(compare=False)
+    low_key: str = ""
+    high_key: str = ""
 
-    @property
-    def high_key(self) -> str:
-        return _END if self.high is None else key(self.high)
+    def __post_init__(self) -> None:
+        if not self.low_key:
+            object.__setattr__(self, "low_key", key(self.low))
+        if not self.high_key:
+            object.__setattr__(self, "high_key", _END if self.high is None else key(self.high))
+
+    def until(self, other: "Interval") -> "Interval":
+        """From where this one begins up to where the ``other`` ends."""
+        return self if self is other else Interval(self.low, other.high, self.low_key, other.high_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +92,14 @@ class Range:
         return Range(tuple(_common(self.intervals, other.intervals)))
 
     def __invert__(self) -> "Range":
-        found, low = list[Interval](), LEAST
+        found, low, low_key = list[Interval](), LEAST, _BEGINNING
         for interval in self.intervals:
-            if key(low) < interval.low_key:
-                found.append(Interval(low, interval.low))
+            if low_key < interval.low_key:
+                found.append(Interval(low, interval.low, low_key, interval.low_key))
             if interval.high is None:
                 return Range(tuple(found))
-            low = interval.high
-        return Range((*found, Interval(low, None)))
+            low, low_key = interval.high, interval.high_key
+        return Range((*found, Interval(low, None, low_key, _END)))
 
     def __sub__(self, other: "Range") -> "Range":
         return self & ~other
@@ -99,14 +109,20 @@ class Range:
 
     def contains(self, version: Version) -> bool:
         place = key(version)
+        interval = self._beginning_at(place)
+        return interval is not None and place < interval.high_key
+
+    def _beginning_at(self, place: str) -> Interval | None:
+        """The last interval that begins at the key ``place`` or before it."""
         index = bisect_right(self.intervals, place, key=lambda interval: interval.low_key)
-        return index > 0 and place < self.intervals[index - 1].high_key
+        return self.intervals[index - 1] if index else None
 
     def is_empty(self) -> bool:
         return not self.intervals
 
     def is_subset(self, other: "Range") -> bool:
-        return (self - other).is_empty()
+        around = ((one, other._beginning_at(one.low_key)) for one in self.intervals)  # noqa: SLF001 - of its own class
+        return all(outer is not None and one.high_key <= outer.high_key for one, outer in around)
 
     def is_disjoint(self, other: "Range") -> bool:
         """Whether no version is in both."""
@@ -116,7 +132,7 @@ class Range:
         """The only version of the set, where it is one."""
         if len(self.intervals) == 1:
             interval = self.intervals[0]
-            if interval.high is not None and key(successor(interval.low)) == key(interval.high):
+            if interval.high is not None and key(successor(interval.low)) == interval.high_key:
                 return interval.low
         return None
 
@@ -144,7 +160,7 @@ def _normal(intervals: Iterable[Interval]) -> Iterator[Interval]:
         if current is None:
             current = interval
         elif interval.low_key <= current.high_key:
-            current = max(current, Interval(current.low, interval.high), key=lambda one: one.high_key)
+            current = current.until(max(current, interval, key=lambda one: one.high_key))
         else:
             yield current
             current = interval
@@ -160,7 +176,7 @@ def _common(left: Sequence[Interval], right: Sequence[Interval]) -> Iterator[Int
         low = max(one, other, key=lambda interval: interval.low_key)
         high = min(one, other, key=lambda interval: interval.high_key)
         if low.low_key < high.high_key:
-            yield Interval(low.low, high.high)
+            yield low.until(high)
         if high is one:
             at_left += 1
         else:

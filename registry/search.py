@@ -23,14 +23,17 @@ from registry.names import Kind
 from registry.pubgrub import Incompatibility, Solver, UnsolvableError
 from registry.ranges import Range
 from registry.remembering import Remembering
-from registry.versions import Version, key
+from registry.versions import Version, key, successor
 
 __all__ = ["Fact", "Preferences", "Search", "need_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What rules something out: the request, what a model requires, what images provide, what there is not."""
+    """What rules something out: the request, what a model requires, what images provide, what there is not.
+
+    ``need``: the one requirement of which a fact of what is needed speaks; without one it speaks of all of them.
+    """
 
     sort: Literal["asked", "needs", "provided", "absent"]
     kind: Kind
@@ -73,11 +76,10 @@ class Search:
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~_strands(needs, self.available.of_model)}, Fact("asked", "model"))
         yield Incompatibility.of({"dataset": ~_strands((dataset.name,), datasets)}, Fact("asked", "dataset"))
-        for need in needs:
-            models = _strands((need,), dict.fromkeys(STATUSES, Range.ALL))
-            yield Incompatibility.of(
-                {"model": models, "framework": ~self._frameworks_of(need)}, Fact("needs", "framework", need)
-            )
+        for some, need in (*(((one,), one) for one in needs), (needs, None)):  # what holds of all is looked at first
+            models = _strands(some, dict.fromkeys(STATUSES, Range.ALL))
+            frameworks = reduce(or_, map(self._frameworks_of, some), Choices())
+            yield Incompatibility.of({"model": models, "framework": ~frameworks}, Fact("needs", "framework", need))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Ruling:
         choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
@@ -135,11 +137,16 @@ class Search:
         return None
 
     def _absent(self, kind: Kind, allowed: Choices) -> Ruling:
-        """That there is nothing in ``allowed``; of frameworks nothing in all that models ask for, if that is so."""
+        """That there is nothing in ``allowed``; of frameworks, nor above the newest that any requirement could have."""
         if kind == "framework":
-            everything = reduce(or_, map(self._frameworks_of, self.snapshot.needs(self.question.model.name)), allowed)
-            if self._framework(everything) is None:
-                return Incompatibility.of({kind: everything}, Fact("absent", kind))
+            names = {strand[0] for strand in allowed.parts}
+            needs = (need for need in self.snapshot.needs(self.question.model.name) if need[1] in names)
+            wanted = reduce(or_, map(self._frameworks_of, needs), Choices())
+            newest = {
+                strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()
+            }
+            above = {strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}
+            allowed |= Choices(above)
         return Incompatibility.of({kind: allowed}, Fact("absent", kind))
 
     def _frameworks_of(self, need: Need) -> Choices:
@@ -156,6 +163,10 @@ def need_of(model: Candidate) -> Need:
     """The one framework that a model requires."""
     (need,) = model.requires
     return need
+
+
+def _above(version: Version | None) -> Range:
+    return Range.ALL if version is None else Range.between(successor(version), None)
 
 
 def _strands(sorts: Iterable[Hashable], versions: Admitted) -> Choices:

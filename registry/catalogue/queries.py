@@ -1,8 +1,7 @@
-"""The queries that the catalogue and its snapshot share, each answered from an index."""
+"""What the catalogue reads of versions, each from an index; what the resolver asks is in snapshot.py."""
 
 import difflib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
@@ -21,11 +20,6 @@ Key = tuple[str, str, str]
 def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
     """The condition that a row of ``table`` belongs to the reference."""
     return and_(*(table.c[column] == value for column, value in key_of(reference).items()))
-
-
-def of_name(table: Table, kind: Kind, name: str) -> ColumnElement[bool]:
-    """The condition that a row of ``table`` belongs to a version of that name."""
-    return and_(table.c.kind == kind, table.c.name == name)
 
 
 def entries(connection: Connection, kind: Kind | None = None, name: str | None = None) -> tuple[Entry, ...]:
@@ -59,11 +53,9 @@ def entry(connection: Connection, reference: Reference) -> Entry:
     return Entry(published, Digest(row.digest), row.published_at, reasons.get((row.kind, row.name, row.precedence)))
 
 
-def yank_reasons(connection: Connection, wanted: Mapping[str, str], as_of: datetime | None = None) -> Mapping[Key, str]:
+def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:
     """Why each version is yanked, by its key, among the rows with the ``wanted`` columns; its last yank row holds."""
     query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
-    if as_of is not None:
-        query = query.where(yanks.c.at <= as_of)
     last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
     return {key: row.reason for key, row in last.items() if row.yanked}
 

@@ -8,7 +8,7 @@ from sqlalchemy import Table
 
 from artifacts.digest import Digest, from_hex
 from artifacts.errors import InvalidInputError
-from registry.catalogue.tables import files, platforms, requirements
+from registry.catalogue.tables import environments, files, platforms, requirements
 from registry.lockfile import Lock
 from registry.manifests import File, Image, Manifest, Model, files_of
 from registry.named import named
@@ -36,6 +36,7 @@ def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, l
         (files, [_file(file) for file in files_of(manifest)]),
         (requirements, _requirements(manifest)),
         (platforms, _platforms(manifest)),
+        (environments, _environments(manifest)),
     )
     return {"version": manifest.version} | provides, parts
 
@@ -86,3 +87,12 @@ def _platforms(manifest: Manifest) -> list[Values]:
         }
         for platform in manifest.platforms
     ]
+
+
+def _environments(manifest: Manifest) -> list[Values]:
+    if not isinstance(manifest, Image):
+        return []
+    provided = manifest.provides
+    framework = {"framework": provided.framework, "framework_precedence": key(parse_version(provided.version))}
+    places = dict.fromkeys((one.os, one.arch, one.device) for one in manifest.platforms)
+    return [{"os": os, "arch": arch, "device": device} | framework for os, arch, device in places]

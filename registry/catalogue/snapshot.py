@@ -1,18 +1,29 @@
-"""The resolver's view of the catalogue: few queries, each over an index, all inside one read transaction."""
+"""The resolver's view of the catalogue: few statements, each over an index, all inside one read transaction."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, select, true
+from sqlalchemy import Connection, Row, TextClause
 
 from artifacts.digest import Digest
-from registry.candidates import Candidate
-from registry.catalogue.queries import of_name, yank_reasons
-from registry.catalogue.tables import platforms, requirements, versions
-from registry.names import Kind, Name
-from registry.versions import parse_version
+from registry.candidates import Candidate, Environments, Extent, Need, Platform, Population
+from registry.catalogue import statements
+from registry.catalogue.tables import moment
+from registry.names import Kind
+from registry.ranges import Interval, Range
+from registry.versions import Version, key, parse_version
+
+Values = dict[str, Any]
+
+_ALWAYS = datetime.max.replace(tzinfo=UTC)
+_AT_ONCE = 500
+"""Keys in one statement: every database has a limit of some thousands."""
+_LEAST = "\x01"
+"""The least character that a text may have: a text with it behind is the least that is greater."""
+_EVERY_NAME = {"first_name": "", "last_name": "~"}
+"""Names are made of characters between these."""
 
 
 class CatalogueSnapshot:
@@ -23,48 +34,115 @@ class CatalogueSnapshot:
 
     def __init__(self, connection: Connection, as_of: datetime | None) -> None:
         self._connection = connection
-        self._as_of = as_of
+        self._always = {"as_of": moment(as_of or _ALWAYS), "next": _LEAST}
 
-    def versions(self, kind: Kind, name: str) -> tuple[Candidate, ...]:
-        """Every version of the name, oldest first in SemVer order, yanked ones included."""
-        query = select(versions).where(of_name(versions, kind, name), self._published()).order_by(versions.c.precedence)
-        yanked = yank_reasons(self._connection, {"kind": kind, "name": name}, self._as_of)
-        required = self._parts(requirements, kind, name)
-        offered = self._parts(platforms, kind, name)
-        return tuple(
-            Candidate(
-                kind=row.kind,
-                name=Name(row.name),
-                version=parse_version(row.version),
-                yanked=yanked.get((row.kind, row.name, row.precedence)),
-                digest=Digest(row.digest),
-                requires=tuple(
-                    (part.required_kind, part.required_name, part.range) for part in required[row.precedence]
-                ),
-                provides=(row.framework, parse_version(row.framework_version)) if row.framework else None,
-                platforms=tuple(
-                    (part.os, part.arch, part.device, part.python, part.layered) for part in offered[row.precedence]
-                ),
-            )
-            for row in self._connection.execute(query)
-        )
+    def names(self, kind: Kind) -> Sequence[str]:
+        return sorted(row.name for row in self._rows(statements.NAMES, {"kind": kind}))
 
-    def names(self, kind: Kind) -> tuple[str, ...]:
-        """The names of that kind, sorted."""
-        query = select(versions.c.name).distinct().where(versions.c.kind == kind, self._published())
-        return tuple(sorted(self._connection.execute(query).scalars()))
+    def needs(self, model: str) -> Sequence[Need]:
+        return sorted(tuple(row) for row in self._rows(statements.NEEDS, {"kind": "model", "name": model}))
 
-    def images_for(self, framework: str) -> tuple[str, ...]:
-        """The names of the images of which a version provides the framework, sorted."""
-        query = select(versions.c.name).distinct().where(versions.c.framework == framework, self._published())
-        return tuple(sorted(self._connection.execute(query).scalars()))
+    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        statement = statements.ends(wanted.status, "DESC", with_need=wanted.need is not None)
+        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
 
-    def _published(self) -> ColumnElement[bool]:
-        return true() if self._as_of is None else versions.c.published_at <= self._as_of
+    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        statement = statements.ends(wanted.status, "ASC", with_need=wanted.need is not None)
+        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
 
-    def _parts(self, table: Table, kind: Kind, name: str) -> Mapping[str, Sequence[Row[Any]]]:
+    def extent(self, wanted: Population) -> Extent | None:
+        newest = self.newest(wanted, 1)
+        if not newest:
+            return None
+        statement = statements.count(wanted.status, with_need=wanted.need is not None)
+        ((count,),) = self._rows(statement, _population(wanted))
+        return Extent(count, *self.oldest(wanted, 1), *newest)
+
+    def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        keys, found = [key(version) for version in versions], dict[str, Candidate]()
+        for start in range(0, len(keys), _AT_ONCE):
+            wanted = {"kind": kind, "name": name, "precedences": keys[start : start + _AT_ONCE]}
+            required = self._parts(statements.REQUIREMENTS, wanted) if kind == "model" else {}
+            offered = self._parts(statements.OFFERS, wanted) if kind == "image" else {}
+            for row in self._rows(statements.CHOSEN, wanted):
+                place = row.precedence
+                found[place] = _candidate(row, required.get(place, ()), offered.get(place, ()))
+        return [found[one] for one in keys if one in found]
+
+    def platforms(self, framework: str) -> Sequence[Platform]:
+        return sorted(tuple(row) for row in self._rows(statements.PLATFORMS, {"framework": framework}))
+
+    def images(self, framework: str) -> Sequence[str]:
+        return sorted(row.name for row in self._rows(statements.IMAGES, {"framework": framework}))
+
+    def provided(self, wanted: Environments) -> Version | None:
+        """Goes down what images provide and what is published of the framework in turns, to the first that is both."""
+        offers = statements.provided(wanted.status, wanted.image_status)
+        newest = statements.ends(wanted.status, "DESC", with_need=False)
+        framework = {"kind": "framework", "name": wanted.framework, "most": 1}
+        for interval in self._possible(wanted).intervals:
+            values, high = _environments(wanted) | _ends(interval), interval.high_key
+            while offered := self._rows(offers, values | {"high": high}):
+                ((place,),) = offered
+                published = self._rows(newest, values | framework | {"high": place + _LEAST})
+                if not published:
+                    break
+                if published[0].precedence == place:
+                    return parse_version(published[0].version)
+                high = published[0].precedence + _LEAST
+        return None
+
+    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        found = self._rows(statements.providers(wanted.status, wanted.image_status), _environments(wanted))
+        newest = {row.name: row.version for row in sorted(found, key=lambda row: (row.name, row.precedence))}
+        return [(name, parse_version(version)) for name, version in newest.items()]
+
+    def _possible(self, wanted: Environments) -> Range:
+        """The wanted versions of the framework; of an image that is pinned, the one that it provides."""
+        versions, pinned = Range((wanted.interval,)), Range((wanted.images,)).single()
+        if wanted.image is None or pinned is None:
+            return versions
+        images = self.candidates("image", wanted.image, (pinned,))
+        return versions & Range.union(Range.exactly(image.provides[1]) for image in images if image.provides)
+
+    def _parts(self, statement: TextClause, wanted: Values) -> Mapping[str, Sequence[Row[Any]]]:
         rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        query = select(table).where(of_name(table, kind, name)).order_by(*table.primary_key.columns)
-        for row in self._connection.execute(query):
+        for row in self._rows(statement, wanted):
             rows[row.precedence].append(row)
         return rows
+
+    def _rows(self, statement: TextClause, values: Values) -> Sequence[Row[Any]]:
+        return self._connection.execute(statement, self._always | values).all()
+
+
+def _population(wanted: Population) -> Values:
+    need = () if wanted.need is None else zip(statements.NEED, wanted.need, strict=True)
+    return {"kind": wanted.kind, "name": wanted.name, **dict(need), **_ends(wanted.interval)}
+
+
+def _environments(wanted: Environments) -> Values:
+    platform = dict(zip(statements.PLATFORM, wanted.platform, strict=True))
+    names = _EVERY_NAME if wanted.image is None else dict.fromkeys(_EVERY_NAME, wanted.image)
+    images = {f"image_{end}": place for end, place in _ends(wanted.images).items()}
+    return {"framework": wanted.framework, **platform, **names, **_ends(wanted.interval), **images}
+
+
+def _ends(interval: Interval) -> Values:
+    return {"low": interval.low_key, "high": interval.high_key}
+
+
+def _versions(rows: Iterable[Row[Any]]) -> list[Version]:
+    return [parse_version(row.version) for row in rows]
+
+
+def _candidate(row: Row[Any], required: Iterable[Row[Any]], offered: Iterable[Row[Any]]) -> Candidate:
+    return Candidate(
+        kind=row.kind,
+        name=row.name,
+        version=parse_version(row.version),
+        digest=Digest(row.digest),
+        yanked=row.yanked,
+        requires=tuple((one.required_kind, one.required_name, one.range) for one in required),
+        provides=(row.framework, parse_version(row.framework_version)) if row.framework else None,
+        platforms=tuple((one.os, one.arch, one.device, one.python, bool(one.layered)) for one in offered),
+    )

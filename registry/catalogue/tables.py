@@ -9,10 +9,22 @@ A version's key is (kind, name, precedence): precedence is a text whose bytewise
 build metadata out, so that two versions that differ in nothing else are one.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Boolean, Column, ForeignKeyConstraint, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -27,6 +39,8 @@ metadata = MetaData(
 )
 
 APPEND_ONLY = {"append_only": True}
+VERSION = ("kind", "name", "precedence")
+PROVIDED = ("framework", "os", "arch", "device", "framework_precedence", "name", "precedence")
 DIGEST = String(len("sha256:") + 64)
 
 
@@ -50,7 +64,13 @@ def moment(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def deferred_key(columns: list[str], referred: list[str]) -> ForeignKeyConstraint:
+def only_prereleases(key: str) -> dict[str, Any]:
+    """An index of the rows alone whose column ``key`` is that of a pre-release: few, and far apart in other indexes."""
+    condition = text(f"{key} NOT LIKE '%~'")
+    return {"sqlite_where": condition, "postgresql_where": condition}
+
+
+def deferred_key(columns: Sequence[str], referred: Sequence[str]) -> ForeignKeyConstraint:
     """A foreign key that is checked at the commit, so that what belongs to a row can be written before it."""
     return ForeignKeyConstraint(columns, referred, deferrable=True, initially="DEFERRED")
 
@@ -62,9 +82,7 @@ def _of_version(name: str, *parts: Any) -> Table:  # noqa: ANN401 - columns and 
         metadata,
         *_version_key(),
         *parts,
-        deferred_key(
-            ["kind", "name", "precedence"], [f"versions.{column}" for column in ("kind", "name", "precedence")]
-        ),
+        deferred_key(VERSION, [f"versions.{column}" for column in VERSION]),
         info=APPEND_ONLY | {"sealed_by": "versions"},
         sqlite_with_rowid=False,
     )
@@ -89,6 +107,7 @@ versions = Table(
     Column("published_at", Moment, nullable=False),
     Index(None, "digest", unique=True),
     Index(None, "framework", "name"),
+    Index("ix_versions_prereleases", *VERSION, **only_prereleases("precedence")),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )
@@ -114,6 +133,7 @@ requirements = _of_version(
     Column("required_kind", String(16), primary_key=True),
     Column("required_name", Text, primary_key=True),
     Column("range", Text, nullable=False),
+    Index("ix_requirements_needs", "kind", "name", "required_kind", "required_name", "range", "precedence"),
 )
 
 platforms = _of_version(
@@ -125,6 +145,18 @@ platforms = _of_version(
     Column("layered", Boolean, nullable=False),  # has layers, so that a container can run
 )
 
+environments = _of_version(  # what an image provides, on each platform; several Pythons on one are one row
+    "environments",
+    Column("os", Text, primary_key=True),
+    Column("arch", Text, primary_key=True),
+    Column("device", Text, primary_key=True),
+    Column("framework", Text, nullable=False),
+    Column("framework_precedence", Text, nullable=False),
+    Index("ix_environments_provided", *PROVIDED),
+    Index("ix_environments_of_prereleases", *PROVIDED, **only_prereleases("framework_precedence")),
+    Index("ix_environments_in_prereleases", *PROVIDED, **only_prereleases("precedence")),
+)
+
 yanks = Table(
     "yanks",
     metadata,
@@ -133,9 +165,7 @@ yanks = Table(
     Column("yanked", Boolean, nullable=False),
     Column("reason", Text, nullable=False),
     Column("at", Moment, nullable=False),
-    ForeignKeyConstraint(
-        ["kind", "name", "precedence"], [f"versions.{column}" for column in ("kind", "name", "precedence")]
-    ),
+    ForeignKeyConstraint(VERSION, [f"versions.{column}" for column in VERSION]),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

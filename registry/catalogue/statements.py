@@ -1,0 +1,198 @@
+"""What the resolver's snapshot asks the database: each statement is a few seeks in indexes.
+
+They are texts because a process that makes one lock uses each of them a few times, and SQLAlchemy takes ten times as
+long to compile one of these from expressions as the database takes to answer it.
+
+Their parameters: what a row is found by, under the column's name; ``low`` and ``high``, keys of versions, ``high``
+excluded; and ``as_of``, the time that is seen. Where a framework and images are sought at once, the interval of the
+images is ``image_low`` and ``image_high``.
+
+Few different values among many rows are found by a loose scan: a recursive query seeks from each value to the next
+greater one, so that the effort grows with the number of different values. A cross join keeps the order in which it
+names its tables; each after the first is sought by its whole key.
+"""
+# ruff: noqa: S608 - what is put together are names of our own tables and columns; values are bound
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+from sqlalchemy import BindParameter, TextClause, bindparam, text
+
+from registry.candidates import Status
+
+NEED = ("required_kind", "required_name", "range")
+PLATFORM = ("os", "arch", "device")
+
+
+def _given(columns: tuple[str, ...], place: str) -> str:
+    return " AND ".join(f"{place}.{column} = :{column}" for column in columns)
+
+
+def _equal(one: str, other: str, columns: tuple[str, ...] = ("kind", "name", "precedence")) -> str:
+    return " AND ".join(f"{one}.{column} = {other}.{column}" for column in columns)
+
+
+def _between(key: str, whose: str = "") -> str:
+    return f"{key} >= :{whose}low AND {key} < :{whose}high"
+
+
+def _of_form(key: str, status: Status | None) -> str:
+    """What the key itself says: those of releases, and no others, end with ``~`` (``registry.versions.key``).
+
+    It stands in the statement as it does in the indexes of pre-releases.
+    """
+    return {"release": f"{key} LIKE '%~'", "pre-release": f"{key} NOT LIKE '%~'"}.get(status or "", "true")
+
+
+def _holds(yank: str = "yanks") -> str:
+    """A row that yanks its version, and is the last of the version."""
+    last = f"SELECT 1 FROM yanks AS later WHERE {_equal('later', yank)} AND later.position > {yank}.position"
+    return f"{yank}.at <= :as_of AND {yank}.yanked AND NOT EXISTS ({last} AND later.at <= :as_of)"
+
+
+def _of_status(version: str, status: Status | None) -> str:
+    if status is None:
+        return "true"
+    yank = f"EXISTS (SELECT 1 FROM yanks WHERE {_equal('yanks', version)} AND {_holds()})"
+    return f"{_of_form(f'{version}.precedence', status)} AND {'' if status == 'yanked' else 'NOT '}{yank}"
+
+
+def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true") -> str:
+    """``found``: the different values of ``columns``, which follow in an index on those that ``given`` fixes.
+
+    ``start`` limits the first of them from below. SQLite seeks by several columns at once only up to and including a
+    value, and only if no column stands on the other side: so what is sought is at or above the last values found, with
+    the least of characters, ``next``, behind them.
+    """
+    names = ", ".join(columns)
+    last = " || '', ".join(f"found.{column}" for column in columns) + " || :next"
+
+    def least(condition: str) -> str:
+        rows = f"FROM {table} WHERE {given} AND {condition} ORDER BY {names} LIMIT 1"
+        return "SELECT " + ", ".join(f"(SELECT {column} {rows})" for column in columns)
+
+    following = f"{least(f'({names}) >= ({last})')} FROM found WHERE found.{columns[0]} IS NOT NULL"
+    return f"WITH RECURSIVE found({names}) AS ({least(start)} UNION ALL {following})"
+
+
+def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> TextClause:
+    """The different values of ``columns`` among the rows of published versions with the ``given`` columns."""
+    published = (
+        f"SELECT 1 FROM {table} AS one CROSS JOIN versions WHERE {_given(given, 'one')} "
+        f"AND {_equal('one', 'found', columns)} AND {_equal('versions', 'one')} AND versions.published_at <= :as_of"
+    )
+    found = ", ".join(f"found.{column}" for column in columns)
+    return text(f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE EXISTS ({published})")
+
+
+def _of_keys(columns: str, table: str, condition: str = "true") -> TextClause:
+    """The rows of ``table`` that belong to the versions of a name with the keys ``precedences``."""
+    own = f"kind = :kind AND name = :name AND precedence IN :precedences AND {condition}"
+    keys: BindParameter[Sequence[str]] = bindparam("precedences", expanding=True)
+    return text(f"SELECT {columns} FROM {table} WHERE {own} ORDER BY kind, name, precedence").bindparams(keys)
+
+
+def _population(status: Status | None, *, with_need: bool) -> tuple[str, str]:
+    """The leading table's key, and all that follows SELECT: versions of a name, in an interval, and with a need.
+
+    What is rare leads: yanks, then pre-releases, which have an index of their own, then those with the need.
+    """
+    plain = "requirements" if with_need else "versions"
+    leading = {"yanked": "yanks", "pre-release": "prereleases"}.get(status or "", plain)
+    tables = dict.fromkeys((leading, "versions", plain))
+    conditions = [
+        _given(("kind", "name"), leading),
+        _between(f"{leading}.precedence"),
+        _holds() if status == "yanked" else _of_status(leading, status),
+        *(_equal(table, leading) for table in tables if table != leading),
+        *([_given(NEED, "requirements")] if with_need else []),
+        "versions.published_at <= :as_of",
+    ]
+    rows = " CROSS JOIN ".join("versions AS prereleases" if one == "prereleases" else one for one in tables)
+    return f"{leading}.precedence", f"FROM {rows} WHERE {' AND '.join(conditions)}"
+
+
+def _offered() -> str:
+    """Environments with the framework on the platform, of images of certain names."""
+    return (
+        f"{_given(('framework', *PLATFORM), 'environments')} AND environments.name BETWEEN :first_name AND :last_name"
+    )
+
+
+def _images(place: str, status: Status) -> str:
+    """Environments of published images in their interval and of their status."""
+    published = f"SELECT 1 FROM versions AS own WHERE {_equal('own', place)} AND own.published_at <= :as_of"
+    return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND EXISTS ({published})"
+
+
+NAMES = _different("versions", ("kind",), ("name",))
+"""The names of a kind."""
+
+IMAGES = _different("versions", ("framework",), ("name",))
+"""The names of images of which a version provides the framework."""
+
+NEEDS = _different("requirements", ("kind", "name"), NEED)
+"""What the versions of a name require."""
+
+PLATFORMS = _different("environments", ("framework",), PLATFORM)
+"""The platforms on which some image provides the framework."""
+
+CHOSEN = _of_keys(
+    f"versions.*, (SELECT reason FROM yanks WHERE {_equal('yanks', 'versions')} AND {_holds()}) AS yanked",
+    "versions",
+    "published_at <= :as_of",
+)
+"""Versions of a name by their keys; ``yanked`` is the reason, where one is."""
+
+REQUIREMENTS = _of_keys("*", "requirements")
+OFFERS = _of_keys("*", "platforms")
+"""What these versions require, and the platforms on which they run."""
+
+
+@cache
+def ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> TextClause:
+    """Key and text of ``most`` versions of a name, the oldest or the newest."""
+    place, rows = _population(status, with_need=with_need)
+    return text(f"SELECT versions.precedence, versions.version {rows} ORDER BY {place} {order} LIMIT :most")
+
+
+@cache
+def count(status: Status | None, *, with_need: bool) -> TextClause:
+    """How many versions of a name there are."""
+    _, rows = _population(status, with_need=with_need)
+    return text(f"SELECT count(*) {rows}")
+
+
+@cache
+def provided(status: Status, images: Status) -> TextClause:
+    """The key of the newest version of the framework that one of the images provides, whether or not it is published.
+
+    Only the form of its ``status`` is looked at.
+    """
+    place = "environments.framework_precedence"
+    return text(
+        f"SELECT {place} FROM environments WHERE {_offered()} AND {_between(place)} AND {_of_form(place, status)} "
+        f"AND {_images('environments', images)} ORDER BY {place} DESC LIMIT 1"
+    )
+
+
+@cache
+def providers(status: Status, images: Status) -> TextClause:
+    """Name, key and text of the newest of each name's images, for each version of the framework that they provide."""
+    pair = ("framework_precedence", "name")
+    found = _loose(
+        "environments", pair, f"{_offered()} AND framework_precedence < :high", "framework_precedence >= :low"
+    )
+    newest = (
+        f"SELECT one.precedence FROM environments AS one WHERE {_given(('framework', *PLATFORM), 'one')} "
+        f"AND {_equal('one', 'found', pair)} AND {_images('one', images)} ORDER BY one.precedence DESC LIMIT 1"
+    )
+    return text(
+        f"{found} SELECT image.name, image.precedence, image.version "
+        "FROM found CROSS JOIN versions AS published CROSS JOIN versions AS image "
+        "WHERE published.kind = 'framework' AND published.name = :framework "
+        "AND published.precedence = found.framework_precedence AND published.published_at <= :as_of "
+        f"AND {_of_status('published', status)} "
+        f"AND image.kind = 'image' AND image.name = found.name AND image.precedence = ({newest})"
+    )

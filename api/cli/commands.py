@@ -18,6 +18,7 @@ COMMANDS = {
     "resolve": "lock_commands.resolve",
     "lock": "lock_commands.lock",
     "diff": "lock_commands.diff",
+    "why": "why_command.why",
     "run": "run_commands.run",
     "rerun": "run_commands.rerun",
     "compare": "run_commands.compare",

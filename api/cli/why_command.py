@@ -1,30 +1,22 @@
-"""why: why a lock has this version, and not the newest."""
+"""why: why a lock has this version, and no newer one."""
 
-from typing import Annotated
-
-import typer
+import click
 
 from api.cli import output
-from api.cli.invocation import of
+from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
+from artifacts.errors import InvalidInputError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command()(why)
-
-
-def why(
-    context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="An artifact of the lock.")],
-    lock: Annotated[str, typer.Argument(metavar="LOCK", help="A lockfile, or a lock's id.")],
-) -> None:
+@click.command()
+@click.argument("target", metavar="KIND/NAME", help="An artifact of the lock.")
+@click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
+@click.pass_obj
+def why(invocation: Invocation, target: str, lock: str) -> None:
     """Say why a lock has this version of an artifact, and why no newer one."""
-    from artifacts.errors import InvalidInputError  # noqa: PLC0415
     from registry.locks import why_chosen  # noqa: PLC0415
     from registry.names import parse_target  # noqa: PLC0415
 
-    invocation = of(context)
     kind, name, constraint = parse_target(target)
     if constraint is not None:
         raise InvalidInputError(
@@ -34,4 +26,4 @@ def why(
     if invocation.as_json:
         output.print_json(answer.as_json())
     else:
-        typer.echo(answer.prose())
+        click.echo(answer.prose())

@@ -9,6 +9,8 @@ from sqlalchemy import Engine, text
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
+from registry.availability import EVERY
+from registry.candidates import Candidate, Population, Snapshot
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import reading
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
@@ -31,6 +33,7 @@ from registry.manifests.identity import with_files
 from registry.manifests.reading import read_authored
 from registry.names import Kind, Name, parse_reference
 from registry.resolver import Question, Requirement, resolve
+from tests.support.locks import DATASET, FILES, published
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTHING = Provenance("", {})
@@ -164,6 +167,11 @@ def test_a_yank_hides_and_can_be_undone(catalogue: Catalogue, model: Publish) ->
         catalogue.yank(parse_reference("model/net@1.0.1"), "it does not exist")
 
 
+def _all(snapshot: Snapshot, kind: Kind, name: str) -> list[Candidate]:
+    """Every version of the name, oldest first."""
+    return list(snapshot.candidates(kind, name, tuple(snapshot.oldest(Population(kind, name, EVERY), 9))))
+
+
 def test_a_snapshot_says_what_the_resolver_asks(catalogue: Catalogue, model: Publish, image: Publish) -> None:
     model("net", "1.0.0", ">=1.20 <2")
     image("onnxruntime-cpu", "1.0.0", "1.31.1")
@@ -171,12 +179,12 @@ def test_a_snapshot_says_what_the_resolver_asks(catalogue: Catalogue, model: Pub
     image("acme/ort", "1.0.0", "1.31.1")
     catalogue.yank(parse_reference("image/onnxruntime-cpu@1.0.0"), "old base")
     with catalogue.snapshot() as snapshot:
-        (net,) = snapshot.versions("model", "net")
-        first, second = snapshot.versions("image", "onnxruntime-cpu")
-        assert snapshot.versions("model", "other") == ()
-        assert snapshot.names("image") == ("acme/ort", "onnxruntime-cpu")
-        assert snapshot.images_for("onnxruntime") == ("acme/ort", "onnxruntime-cpu")
-        assert snapshot.images_for("pytorch") == ()
+        (net,) = _all(snapshot, "model", "net")
+        first, second = _all(snapshot, "image", "onnxruntime-cpu")
+        assert _all(snapshot, "model", "other") == []
+        assert snapshot.names("image") == ["acme/ort", "onnxruntime-cpu"]
+        assert snapshot.images("onnxruntime") == ["acme/ort", "onnxruntime-cpu"]
+        assert snapshot.images("pytorch") == []
     assert (net.requires, net.provides, net.platforms) == ((("framework", "onnxruntime", ">=1.20 <2"),), None, ())
     assert net.digest == catalogue.get(parse_reference("model/net@1.0.0")).digest
     assert (first.yanked, second.yanked) == ("old base", None)
@@ -194,13 +202,12 @@ FRAMEWORK = """\
 def test_the_resolver_is_answered(catalogue: Catalogue, model: Publish, image: Publish) -> None:
     model("net", "1.0.0", ">=1.20 <1.32")
     model("net", "1.1.0", ">=1.20 <1.32")
-    model("pictures", "1.0.0")
     image("onnxruntime-cpu", "1.0.0", "1.31.1")
     image("onnxruntime-cpu", "1.1.0", "1.32.0")
     for version in ("1.31.1", "1.32.0"):
         catalogue.publish(read_authored(FRAMEWORK.format(version=version), "framework.yaml"), NOTHING)
-    # A dataset is to the resolver what a model is that requires nothing: any version will do.
-    question = Question(Requirement("model", "net", ANY, "me"), Requirement("model", "pictures", ANY, "me"))
+    catalogue.publish(published(DATASET, FILES["dataset"], version="1.0.0"), NOTHING)
+    question = Question(Requirement("model", "net", ANY, "me"), Requirement("dataset", "digits", ANY, "me"))
     with catalogue.snapshot() as snapshot:
         found = resolve(question, snapshot, {})
     assert [str(one) for one in (found.model, found.framework, found.image)] == [
@@ -219,9 +226,9 @@ def test_a_snapshot_of_an_earlier_time_has_what_was_there(catalogue: Catalogue, 
     seen = {}
     for second in range(6):
         with catalogue.snapshot(NOON + timedelta(seconds=second)) as snapshot:
-            candidates = snapshot.versions("model", "net")
+            candidates = _all(snapshot, "model", "net")
             seen[second] = [(str(candidate.version), candidate.yanked) for candidate in candidates]
-            assert snapshot.names("image") == snapshot.images_for("onnxruntime")
+            assert snapshot.names("image") == snapshot.images("onnxruntime")
             assert bool(snapshot.names("image")) == (second == 5)
     both: list[tuple[str, str | None]] = [("1.0.0", None), ("1.1.0", None)]
     assert seen == {0: [], 1: both[:1], 2: [("1.0.0", "a mistake")], 3: both[:1], 4: both, 5: both}
@@ -230,12 +237,12 @@ def test_a_snapshot_of_an_earlier_time_has_what_was_there(catalogue: Catalogue, 
 def test_a_snapshot_stays_as_it_was_while_others_publish(catalogue: Catalogue, model: Publish) -> None:
     model("net", "1.0.0")
     with catalogue.snapshot() as snapshot:
-        assert len(snapshot.versions("model", "net")) == 1
+        assert len(_all(snapshot, "model", "net")) == 1
         model("net", "1.1.0")
         catalogue.yank(parse_reference("model/net@1.0.0"), "old")
-        assert [candidate.yanked for candidate in snapshot.versions("model", "net")] == [None]
+        assert [candidate.yanked for candidate in _all(snapshot, "model", "net")] == [None]
     with catalogue.snapshot() as snapshot:
-        assert [candidate.yanked for candidate in snapshot.versions("model", "net")] == ["old", None]
+        assert [candidate.yanked for candidate in _all(snapshot, "model", "net")] == ["old", None]
 
 
 def test_of_writers_at_once_one_publishes_and_the_others_are_told(catalogue: Catalogue, model: Publish) -> None:

@@ -67,9 +67,9 @@ def test_the_order_of_rows_is_no_content() -> None:
     """Over a catalogue of several versions and images, shuffled, the same versions and so the same lock."""
     shelves = [shelf(version=version) for version in ("0.9.0", "1.0.0", "1.1.0", "1.2.0-rc.1", "2.0.0")]
     rows = [
-        *shelf().snapshot().candidates,
-        *(one for each in shelves for one in each.snapshot().versions("model", "digits")),
-        *(replace(one, name="onnxruntime-other") for one in shelf().snapshot().versions("image", "onnxruntime-cpu")),
+        *shelf().snapshot().rows,
+        *(one for each in shelves for one in each.snapshot().of("model", "digits")),
+        *(replace(one, name="onnxruntime-other") for one in shelf().snapshot().of("image", "onnxruntime-cpu")),
     ]
     answers = set()
     for seed in range(30):

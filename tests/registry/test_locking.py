@@ -114,9 +114,7 @@ class TestCheck:
 
     def test_a_newer_version_makes_no_lock_stale(self) -> None:
         lock = shelf().lock(request())
-        newer = Universe(
-            [*shelf().snapshot().candidates, *shelf(version="1.1.0").snapshot().versions("model", "digits")]
-        )
+        newer = Universe([*shelf().snapshot().rows, *shelf(version="1.1.0").snapshot().of("model", "digits")])
         assert check_lock(lock, request(), newer).reasons == ()
 
     def test_a_yanked_version_still_answers_with_a_warning(self) -> None:

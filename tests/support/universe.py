@@ -33,7 +33,7 @@ class Universe:
         return sorted({one.name for one in self.rows if one.kind == kind})
 
     def needs(self, model: str) -> Sequence[Need]:
-        return sorted({need for one in self._of("model", model) for need in one.requires})
+        return sorted({need for one in self.of("model", model) for need in one.requires})
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         return [one.version for one in self._population(wanted)][:most]
@@ -46,7 +46,7 @@ class Universe:
         return Extent(len(found), found[-1].version, found[0].version) if found else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
-        found = {key(one.version): one for one in self._of(kind, name)}
+        found = {key(one.version): one for one in self.of(kind, name)}
         return [found[key(one)] for one in versions if key(one) in found]
 
     def platforms(self, framework: str) -> Sequence[Platform]:
@@ -64,13 +64,13 @@ class Universe:
         found = sorted((image.name, key(image.version), image.version) for image, _ in self._environments(wanted))
         return sorted({name: version for name, _, version in found}.items())
 
-    def _of(self, kind: Kind, name: str) -> list[Candidate]:
+    def of(self, kind: Kind, name: str) -> list[Candidate]:
         return [one for one in self.rows if (one.kind, one.name) == (kind, name)]
 
     def _population(self, wanted: Population) -> list[Candidate]:
         found = [
             one
-            for one in self._of(wanted.kind, wanted.name)
+            for one in self.of(wanted.kind, wanted.name)
             if _inside(one.version, wanted.interval)
             and wanted.status in (None, one.status)
             and (wanted.need is None or wanted.need in one.requires)
@@ -81,7 +81,7 @@ class Universe:
         """Images, and the published version of the framework that each provides."""
         frameworks = {
             key(one.version): one.version
-            for one in self._of("framework", wanted.framework)
+            for one in self.of("framework", wanted.framework)
             if one.status == wanted.status and _inside(one.version, wanted.interval)
         }
         return [

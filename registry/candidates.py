@@ -69,6 +69,7 @@ class Requirement:
 class Question:
     """A request, as far as versions go. ``framework`` narrows what the model asks of the framework that it names.
 
+    ``accelerated``: an accelerator is asked for, so that a platform of the device cpu would not do.
     ``yanked`` lets yanked versions of some kinds in: no request can say so, but proposals are looked for with it.
     """
 
@@ -78,6 +79,7 @@ class Question:
     image: Requirement | None = None
     prereleases: frozenset[Kind] = frozenset()
     hardware: Hardware = ANYWHERE
+    accelerated: bool = False
     yanked: frozenset[Kind] = frozenset()
 
 

@@ -148,7 +148,12 @@ def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
     """The platforms that images offer, those that differ least from what is asked first."""
     wanted = search.question.hardware
     names = _names(search, question, "framework")
-    offers = {platform for name in names for platform in search.snapshot.platforms(name)}
+    offers = {
+        platform
+        for name in names
+        for platform in search.snapshot.platforms(name)
+        if not (question.accelerated and platform[-1] == "cpu")
+    }
     nearest = sorted(offers, key=lambda offer: (wanted.distance(offer), offer))
     return [dict(zip(KEYS, offer, strict=True)) for offer in nearest]
 

@@ -50,6 +50,7 @@ def question_of(request: Request) -> Question:
         image=image,
         prereleases=request.prereleases,
         hardware=request.hardware,
+        accelerated=request.conditions.accelerator is not None,
     )
 
 

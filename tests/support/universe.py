@@ -136,6 +136,7 @@ def question(request: Mapping[str, Any]) -> Question:
         framework=Constraint.parse(request["framework"]) if "framework" in request else None,
         image=None if image is None else _requirement("image", image),
         prereleases=frozenset(request.get("prereleases", ())),
+        accelerated=request.get("accelerated", False),
         hardware=_hardware(request.get("hardware", "linux/amd64/cpu")),
     )
 

@@ -297,3 +297,39 @@ def test_a_lock_that_was_edited_is_replaced_only_once_it_is_away(desk: Desk) -> 
     assert "remove it and make it anew" in error["next"]
     desk.path.unlink()
     desk.lock()
+
+
+def test_why_says_what_was_asked_and_why_no_newer_version(desk: Desk) -> None:
+    desk.lock()
+    desk.publish(NEWER, NEXT)
+    answer = desk.call("why", "model/digits", desk.path)
+    assert (answer.code, answer.document["version"]) == (0, "1.0.0")
+    assert [(one["constraint"], one["by"]) for one in answer.document["asked"]] == [("^1.0", "the request")]
+    (newer,) = answer.document["newer"]
+    assert (newer["versions"], newer["reason"]) == (["1.2.0"], "kept")
+    assert desk.lock("--upgrade", "model/digits").document["model"]["version"] == "1.2.0"
+
+
+def test_why_is_told_in_a_few_lines(desk: Desk) -> None:
+    desk.lock()
+    desk.capsys.readouterr()
+    assert run(["--registry", str(desk.folder / "registry"), "why", "framework/onnxruntime", str(desk.path)]) == 0
+    assert desk.capsys.readouterr().out.splitlines() == [
+        "framework/onnxruntime 1.31.1",
+        "  model/digits 1.0.0 asks for framework/onnxruntime >=1.20 <2",
+        "  no newer version is published",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("model/digts", "did you mean model/digits?"),
+        ("framework/pytorch", "did you mean framework/onnxruntime?"),
+        ("model/digits@^1", "name model/digits"),
+        ("digits", "KIND/NAME"),
+    ],
+)
+def test_why_of_what_the_lock_does_not_have_is_refused(desk: Desk, target: str, says: str) -> None:
+    desk.lock()
+    assert says in desk.refused(2, "why", target, desk.path)["next"]

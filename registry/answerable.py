@@ -7,13 +7,13 @@ from difflib import get_close_matches
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
-from registry.conflicts import SHOWN, Conflict, ConflictError
 from registry.hosts import CPU
 from registry.labels import Disagreement, disagreements, parse_labels
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.metrics import DEFINITIONS, check_metrics
 from registry.names import Kind
 from registry.requests import Request
+from registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 from registry.support import unsupported
 
 Contents = Mapping[tuple[Kind, str], bytes]

@@ -10,7 +10,6 @@ from msgspec import UNSET, structs
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
 from registry.answerable import Chosen, Contents, check_answerable, check_labels, compared_labels
-from registry.candidates import Candidate, Question, Requirement, Resolution
 from registry.constraints import Constraint
 from registry.hardware import Hardware
 from registry.lockfile import (
@@ -31,7 +30,8 @@ from registry.manifests import File, Image, Platform, files_of
 from registry.metrics import DEFINITIONS
 from registry.names import Kind
 from registry.requests import Request
-from registry.search import Preferences
+from registry.resolution.candidates import Candidate, Question, Requirement, Resolution
+from registry.resolution.search import Preferences
 from registry.versions import parse_version
 
 

@@ -10,16 +10,16 @@ from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.answerable import Chosen
-from registry.candidates import Candidate, Resolution
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock, LockedHarness
 from registry.locking import build_lock, question_of, reads
 from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, files_of, parse_published
 from registry.names import Kind, Reference, parse_name
 from registry.requests import Request, parse_request
-from registry.resolver import resolve
-from registry.search import Preferences, Search
-from registry.why import Why, why
+from registry.resolution.candidates import Candidate, Resolution
+from registry.resolution.resolver import resolve
+from registry.resolution.search import Preferences, Search
+from registry.resolution.why import Why, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Harness:
 
 
 def resolve_request(request: Request, catalogue: Catalogue, preferences: Preferences) -> Resolution:
-    """The resolution of ``request``, as of its own time if it has one. Raises as ``registry.resolver.resolve``."""
+    """The resolution of ``request``, as of its own time if it has one. Raises as the resolver."""
     with catalogue.snapshot(request.as_of) as snapshot:
         return resolve(question_of(request), snapshot, preferences)
 
@@ -71,7 +71,7 @@ def yanked(resolution: Resolution) -> tuple[str, ...]:
 
 
 def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: Catalogue) -> Why:
-    """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``registry.why``."""
+    """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
     request = parse_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
         return why(lock.artifacts(), kind, name, Search(question_of(request), snapshot, {}))

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from artifacts.errors import UnknownNameError
-from registry.candidates import Snapshot
-from registry.conflicts import ConflictError
 from registry.lockfile import Lock
 from registry.locking import preferences_of, question_of
 from registry.requests import Request, conditions_of
-from registry.resolver import resolve
+from registry.resolution.candidates import Snapshot
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import resolve
 from registry.versions import parse_version
 
 _RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))

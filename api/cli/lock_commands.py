@@ -12,10 +12,10 @@ from api.cli.output import EXIT_REFUSED, say
 from artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from registry.candidates import Resolution
     from registry.lockfile import Lock
     from registry.names import Kind
     from registry.requests import Request
+    from registry.resolution.candidates import Resolution
 
 ID_PREFIX = "sha256:"
 REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="A request file.")

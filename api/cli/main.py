@@ -90,7 +90,7 @@ def explained(error: Exception) -> BenchlockError:
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error's class, as the command line's contract lists them."""
-    from registry.conflicts import ConflictError  # noqa: PLC0415
+    from registry.resolution.conflicts import ConflictError  # noqa: PLC0415
 
     codes: tuple[tuple[type[Exception], int], ...] = (
         (ConflictError, EXIT_CONFLICT),

@@ -11,10 +11,10 @@ from artifacts.errors import UnknownNameError
 from benchmarks.resolving.filling import DATABASE
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
-from registry.conflicts import ConflictError
 from registry.locking import question_of
 from registry.requests import parse_request
-from registry.resolver import resolve
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import resolve
 
 
 @dataclass(frozen=True, slots=True)

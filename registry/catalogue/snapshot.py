@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause
 
 from artifacts.digest import Digest
-from registry.candidates import Candidate, Environments, Extent, Need, Platform, Population
 from registry.catalogue import statements
 from registry.catalogue.tables import moment
 from registry.names import Kind
 from registry.ranges import Interval, Range
+from registry.resolution.candidates import Candidate, Environments, Extent, Need, Platform, Population
 from registry.versions import Version, key, parse_version
 
 Values = dict[str, Any]
@@ -29,7 +29,7 @@ _EVERY_NAME = {"first_name": "", "last_name": "~"}
 class CatalogueSnapshot:
     """What was published, and yanked, at a time; without a time, when the transaction began.
 
-    Implements ``registry.candidates.Snapshot``.
+    Implements ``registry.resolution.candidates.Snapshot``.
     """
 
     def __init__(self, connection: Connection, as_of: datetime | None) -> None:

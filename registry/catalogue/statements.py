@@ -19,7 +19,7 @@ from typing import Literal
 
 from sqlalchemy import BindParameter, TextClause, bindparam, text
 
-from registry.candidates import Status
+from registry.resolution.candidates import Status
 
 NEED = ("required_kind", "required_name", "range")
 PLATFORM = ("os", "arch", "device")

@@ -15,12 +15,12 @@ from benchmarks.resolving.measuring import environment, run
 from benchmarks.resolving.universes import ANY, Ask, Universe, version
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
-from registry.conflicts import ConflictError
 from registry.locking import question_of
 from registry.manifests import parse_published
 from registry.manifests.identity import content as content_of
 from registry.requests import parse_request
-from registry.resolver import Resolution, resolve
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import Resolution, resolve
 from tests.support.commands import Commands
 from tests.support.digits import written
 

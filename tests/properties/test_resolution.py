@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts.digest import digest_bytes
-from registry.conflicts import ConflictError
 from registry.constraints import Constraint
-from registry.fixes import changed, nearest_fixes
 from registry.hardware import Hardware
 from registry.names import Kind
-from registry.resolver import Candidate, Question, Requirement, Resolution, resolve
-from registry.search import Preferences, Search
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.fixes import changed, nearest_fixes
+from registry.resolution.resolver import Candidate, Question, Requirement, Resolution, resolve
+from registry.resolution.search import Preferences, Search
 from registry.versions import Version, key, parse_version
 from tests.support.universe import Universe
 

@@ -9,8 +9,6 @@ from sqlalchemy import Engine, text
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.availability import EVERY
-from registry.candidates import Candidate, Population, Snapshot
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import reading
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
@@ -32,7 +30,9 @@ from registry.lockfile import (
 from registry.manifests.identity import with_files
 from registry.manifests.reading import read_authored
 from registry.names import Kind, Name, parse_reference
-from registry.resolver import Question, Requirement, resolve
+from registry.resolution.availability import EVERY
+from registry.resolution.candidates import Candidate, Population, Snapshot
+from registry.resolution.resolver import Question, Requirement, resolve
 from tests.support.locks import DATASET, FILES, published
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -25,7 +25,6 @@ from evaluator.runner.choice import choose_platform
 from evaluator.runner.verification import verify_lock
 from registry import toml
 from registry.catalogue.catalogue import Catalogue
-from registry.conflicts import ConflictError
 from registry.hosts import HostFacts
 from registry.lockfile import Lock, dump, load
 from registry.locking import preferences_of, question_of
@@ -33,7 +32,8 @@ from registry.locks import Harness, known_manifests, make_lock
 from registry.named import named
 from registry.names import KINDS
 from registry.requests import parse_request
-from registry.resolver import resolve
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import resolve
 from tests.support.commands import Commands
 from tests.support.locks import REQUEST, request, shelf
 from tests.support.universe import Universe

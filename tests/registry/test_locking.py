@@ -6,9 +6,9 @@ import pytest
 
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
-from registry.conflicts import ConflictError
 from registry.labels import disagreements, normalised
 from registry.locking import preferences_of
+from registry.resolution.conflicts import ConflictError
 from registry.staleness import check_lock
 from registry.versions import parse_version
 from tests.support.locks import CONFIG, FILES, LAYER, PYLOCK, request, shelf

@@ -7,19 +7,8 @@ import pytest
 
 REGISTRY = Path(__file__).resolve().parents[2] / "registry"
 PURE = (
-    *(
-        "grammar",
-        "ranges",
-        "constraints",
-        "candidates",
-        "hardware",
-        "hosts",
-        "search",
-        "conflicts",
-        "fixes",
-        "resolver",
-    ),
-    *(f"importing/{path.stem}" for path in sorted((REGISTRY / "importing").glob("*.py"))),
+    *("grammar", "ranges", "constraints", "hardware", "hosts"),
+    *(f"{room}/{path.stem}" for room in ("resolution", "importing") for path in sorted((REGISTRY / room).glob("*.py"))),
     *("toml", "lockfile", "labels", "answerable", "locking", "staleness", "named"),
     *("difference", "changed_values", "changed_manifests", "changed_platforms"),
 )

@@ -13,8 +13,8 @@ from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.manifests.identity import content, manifest_digest, parse_published, with_files
 from registry.manifests.reading import read_authored
 from registry.requests import Request, read_request
-from registry.resolver import Candidate, Resolution, resolve
-from registry.search import Preferences
+from registry.resolution.resolver import Candidate, Resolution, resolve
+from registry.resolution.search import Preferences
 from registry.versions import parse_version
 from tests.support.universe import Universe
 

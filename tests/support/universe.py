@@ -4,8 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artifacts.digest import digest_bytes
-from registry.availability import Preferences
-from registry.candidates import (
+from registry.constraints import Constraint
+from registry.hardware import Hardware
+from registry.names import Kind, parse_target
+from registry.ranges import Interval
+from registry.resolution.availability import Preferences
+from registry.resolution.candidates import (
     Candidate,
     Environments,
     Extent,
@@ -16,10 +20,6 @@ from registry.candidates import (
     Question,
     Requirement,
 )
-from registry.constraints import Constraint
-from registry.hardware import Hardware
-from registry.names import Kind, parse_target
-from registry.ranges import Interval
 from registry.versions import Version, key, parse_version
 
 

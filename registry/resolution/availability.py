@@ -7,11 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
-from registry.admission import Admitted, admitted
-from registry.candidates import Candidate, Environments, Need, Platform, Population, Question, Snapshot, Status
 from registry.constraints import ANY, Constraint
 from registry.names import Kind
 from registry.ranges import Interval, Range
+from registry.resolution.admission import Admitted, admitted
+from registry.resolution.candidates import (
+    Candidate,
+    Environments,
+    Need,
+    Platform,
+    Population,
+    Question,
+    Snapshot,
+    Status,
+)
 from registry.versions import Version, key
 
 Preferences = Mapping[tuple[Kind, str], Version]

@@ -1,7 +1,7 @@
-"""The search for versions that fit together: what the kinds and their rules are to ``registry.pubgrub``.
+"""The search for versions that fit together: what the kinds and their rules are to ``registry.resolution.pubgrub``.
 
-The packages are the kinds, decided in the order of ``registry.candidates.ORDER``, each newest first, but what
-``preferences`` name (the choices of an existing lock) before all else. Since every decision is the best that no fact
+The packages are the kinds, decided in the order of ``candidates.ORDER``, each newest first, but what ``preferences``
+name (the choices of an existing lock) before all else. Since every decision is the best that no fact
 rules out, the answer is the best in that order, and it does not depend on the order of rows.
 
 Versions that are alike are one strand, and the facts are about strands: what a model's versions require is said once
@@ -15,14 +15,14 @@ from functools import partial, reduce
 from operator import or_
 from typing import Literal
 
-from registry.admission import Admitted
-from registry.availability import Availability, Preferences
-from registry.candidates import ORDER, STATUSES, Candidate, Need, Question, Resolution, Snapshot, Status
-from registry.choices import Choices, Strand
 from registry.names import Kind
-from registry.pubgrub import Incompatibility, Solver, UnsolvableError
 from registry.ranges import Range
-from registry.remembering import Remembering
+from registry.resolution.admission import Admitted
+from registry.resolution.availability import Availability, Preferences
+from registry.resolution.candidates import ORDER, STATUSES, Candidate, Need, Question, Resolution, Snapshot, Status
+from registry.resolution.choices import Choices, Strand
+from registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
+from registry.resolution.remembering import Remembering
 from registry.versions import Version, key, successor
 
 __all__ = ["Fact", "Preferences", "Search", "need_of"]
@@ -69,7 +69,7 @@ class Search:
         platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
         return Resolution(model, framework, image, dataset, platforms)
 
-    # What the solver asks: registry.pubgrub.Source.
+    # What the solver asks: registry.resolution.pubgrub.Source.
 
     def facts(self) -> Iterator[Ruling]:
         needs, dataset = self.snapshot.needs(self.question.model.name), self.question.dataset

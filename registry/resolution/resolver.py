@@ -7,8 +7,8 @@ image, dataset, each the newest that leaves an answer; what the preferences name
 from dataclasses import replace
 
 from artifacts.errors import UnknownNameError
-from registry.availability import EVERY
-from registry.candidates import (
+from registry.resolution.availability import EVERY
+from registry.resolution.candidates import (
     Candidate,
     Need,
     Offer,
@@ -18,10 +18,10 @@ from registry.candidates import (
     Resolution,
     Snapshot,
 )
-from registry.conflicts import ConflictError, nearest
-from registry.explaining import explain
-from registry.fixes import nearest_fixes
-from registry.search import Preferences, Search
+from registry.resolution.conflicts import ConflictError, nearest
+from registry.resolution.explaining import explain
+from registry.resolution.fixes import nearest_fixes
+from registry.resolution.search import Preferences, Search
 
 __all__ = [
     "Candidate",

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from registry.candidates import Status
 from registry.constraints import Constraint
 from registry.ranges import Range
+from registry.resolution.candidates import Status
 from registry.versions import Version
 
 Admitted = Mapping[Status, Range]

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.candidates import ORDER, Candidate, Requirement, Resolution
-from registry.conflicts import Asked, Code, Conflict, Rejected, nearest
 from registry.constraints import ANY, Constraint
-from registry.explaining import asked_line, explain
 from registry.lockfile import LockedArtifact
 from registry.names import Kind
 from registry.ranges import Range
-from registry.rejections import Crowd, crowd_of, rejected
-from registry.search import Search, need_of
+from registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
+from registry.resolution.conflicts import Asked, Code, Conflict, Rejected, nearest
+from registry.resolution.explaining import asked_line, explain
+from registry.resolution.rejections import Crowd, crowd_of, rejected
+from registry.resolution.search import Search, need_of
 from registry.versions import Version, parse_version, successor
 
 Locked = Mapping[Kind, LockedArtifact]

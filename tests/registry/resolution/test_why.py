@@ -10,11 +10,11 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.lockfile import LockedArtifact
 from registry.names import Kind, parse_target
-from registry.search import Search
-from registry.why import Why, why
+from registry.resolution.search import Search
+from registry.resolution.why import Why, why
 from tests.support.universe import Universe, candidates, question
 
-CASES = sorted((Path(__file__).resolve().parent.parent / "cases" / "why").glob("*.json"))
+CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "why").glob("*.json"))
 
 
 def answer(case: dict[str, Any], target: str | None = None) -> Why:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from itertools import chain, combinations, product, zip_longest
 from typing import Any, Literal, cast
 
-from registry.availability import EVERY
-from registry.candidates import STATUSES, Population, Question, Requirement, Resolution
-from registry.conflicts import Fix
 from registry.constraints import Constraint
 from registry.grammar import LEAST
 from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
 from registry.ranges import Interval, Range
-from registry.search import Search
+from registry.resolution.availability import EVERY
+from registry.resolution.candidates import STATUSES, Population, Question, Requirement, Resolution
+from registry.resolution.conflicts import Fix
+from registry.resolution.search import Search
 from registry.versions import Version
 
 Field = Literal[

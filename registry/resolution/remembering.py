@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from registry.candidates import Snapshot
+from registry.resolution.candidates import Snapshot
 
 
 class Remembering:
-    """Implements ``registry.candidates.Snapshot``; for as long as the other one does not change."""
+    """Implements ``registry.resolution.candidates.Snapshot``; for as long as the other one does not change."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.names = cache(snapshot.names)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from registry.admission import Admitted
-from registry.availability import EVERY
-from registry.candidates import Candidate, Need, Population, Requirement, Snapshot, Status
-from registry.conflicts import LISTED, Code, Rejected, listed
 from registry.names import Kind
 from registry.ranges import Range
-from registry.search import Search
+from registry.resolution.admission import Admitted
+from registry.resolution.availability import EVERY
+from registry.resolution.candidates import Candidate, Need, Population, Requirement, Snapshot, Status
+from registry.resolution.conflicts import LISTED, Code, Rejected, listed
+from registry.resolution.search import Search
 from registry.versions import Version, key
 
 

@@ -11,7 +11,7 @@ from registry.names import Kind
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
 ]
-"""Why versions are out; the last three of versions that a lock could have (see ``registry.why``)."""
+"""Why versions are out; the last three of versions that a lock could have (see ``registry.resolution.why``)."""
 
 SHOWN = 3
 """Versions that a line names before it counts the rest; also the requirements of a model that are told apart."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from artifacts.errors import BenchlockError, UnknownNameError
-from registry.conflicts import ConflictError
-from registry.resolver import resolve
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import resolve
 from tests.support.universe import Universe, candidates, preferences, question
 
-CASES = sorted((Path(__file__).resolve().parent.parent / "cases" / "resolve").glob("*.json"))
+CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "resolve").glob("*.json"))
 
 
 def answer(case: dict[str, Any], order: random.Random | None = None) -> dict[str, Any]:

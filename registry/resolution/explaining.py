@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from registry.candidates import Candidate, Requirement
-from registry.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest
 from registry.constraints import ANY, Constraint
 from registry.ranges import Range
-from registry.rejections import Crowd, crowd_of, grouped, rejected
-from registry.search import Search
+from registry.resolution.candidates import Candidate, Requirement
+from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest
+from registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
+from registry.resolution.search import Search
 from registry.versions import key
 
 _NAMES = 5
@@ -25,7 +25,7 @@ class _Asking:
 
 
 def explain(search: Search) -> Conflict:
-    """Why ``search`` found nothing, without changes that would help (see ``registry.fixes``)."""
+    """Why ``search`` found nothing, without changes that would help (see ``registry.resolution.fixes``)."""
     question = search.question
     alone = [one for one in (question.model, question.dataset, question.image) if one is not None]
     empty = [one for one in alone if _choosable(search, one) is None]

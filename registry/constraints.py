@@ -67,9 +67,10 @@ def _parse(text: str) -> Constraint:
         raise InvalidInputError(
             f"a constraint of {len(text)} characters is too long", next_step=f"write at most {LONGEST} characters"
         )
-    alternatives = grammar.parse(text)
-    prereleases = Range.union(Range.of(one) & _prereleases_of(one.named) for one in alternatives)
-    return Constraint(Range.parse(text), prereleases, text)
+    alternatives = [(Range.of(one), one.named) for one in grammar.parse(text)]
+    whole = Range.union(part for part, _ in alternatives)
+    prereleases = Range.union(part & _prereleases_of(named) for part, named in alternatives)
+    return Constraint(whole, prereleases, text)
 
 
 def _prereleases_of(named: Iterable[tuple[int, int, int]]) -> Range:

@@ -5,28 +5,32 @@ grammar can say is a finite union of half-open intervals, because every version 
 and 1.2.3-a.0 follows 1.2.3-a. Build metadata has no place in the order and is dropped.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
 from typing import ClassVar
 
 from registry import grammar
 from registry.grammar import LEAST, Alternative
-from registry.versions import Version, key, successor
+from registry.versions import Version, key, successor, version_of
 
 _END = "~"
 """The key of no upper end: above every version's key, since those begin with a digit."""
 
 _BEGINNING = key(LEAST)
 
+# What an operation keeps, by where a version lies: in neither set, in the left one, in the right one, in both.
+_Kept = tuple[bool, bool, bool, bool]
+_OR: _Kept = (False, True, True, True)
+_AND: _Kept = (False, False, False, True)
+_MINUS: _Kept = (False, True, False, False)
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. Never empty inside a range.
-
-    The keys say the same as sortable text. They are made with the interval, once: sets of versions are compared far
-    more often than made, and by these.
-    """
+    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. The keys are theirs, made once."""
 
     low: Version = field(compare=False)
     high: Version | None = field(compare=False)
@@ -39,16 +43,16 @@ class Interval:
         if not self.high_key:
             object.__setattr__(self, "high_key", _END if self.high is None else key(self.high))
 
-    def until(self, other: "Interval") -> "Interval":
-        """From where this one begins up to where the ``other`` ends."""
-        return self if self is other else Interval(self.low, other.high, self.low_key, other.high_key)
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A set of versions. ``intervals`` are in order, and neither empty, nor overlapping, nor touching."""
+    """A set of versions.
 
-    intervals: tuple[Interval, ...]
+    ``cuts`` are the keys at which the set begins and ends, in turn and in order, each once; a last beginning has no
+    end. So a version lies inside where an odd number of cuts is not above it, and equal sets have equal cuts.
+    """
+
+    cuts: tuple[str, ...]
 
     ALL: ClassVar["Range"]
     NONE: ClassVar["Range"]
@@ -68,127 +72,125 @@ class Range:
         found = cls.ALL
         for bounds in alternative.bounds:
             part = cls.between(bounds.low, bounds.high)
-            found &= ~part if bounds.excluded else part
+            found = found - part if bounds.excluded else found & part
         return found
 
     @classmethod
     def between(cls, low: Version, high: Version | None) -> "Range":
         """From ``low`` up to, without, ``high``; ``None`` is no end."""
-        return cls(tuple(_normal([Interval(_plain(low), None if high is None else _plain(high))])))
+        if high is None:
+            return cls((key(low),))
+        cuts = (key(low), key(high))
+        return cls(cuts) if cuts[0] < cuts[1] else cls.NONE
 
     @classmethod
     def exactly(cls, version: Version) -> "Range":
-        plain = _plain(version)
-        return cls((Interval(plain, successor(plain)),))
+        place = key(version)
+        return cls((place, _after(place)))
 
     @classmethod
     def union(cls, ranges: Iterable["Range"]) -> "Range":
-        return cls(tuple(_normal(interval for part in ranges for interval in part.intervals)))
+        """All of them; they are joined in pairs, so that each is walked along a few times only."""
+        found = list(ranges) or [cls.NONE]
+        while len(found) > 1:
+            found = [one | other for one, other in zip_longest(found[::2], found[1::2], fillvalue=cls.NONE)]
+        return found[0]
+
+    @property
+    def intervals(self) -> tuple[Interval, ...]:
+        """The set as intervals: in order, and neither empty, nor overlapping, nor touching."""
+        return tuple(map(_interval, self.cuts[::2], (*self.cuts[1::2], _END)))
 
     def __or__(self, other: "Range") -> "Range":
-        return Range.union((self, other))
+        return Range(_combined(self.cuts, other.cuts, _OR))
 
     def __and__(self, other: "Range") -> "Range":
-        return Range(tuple(_common(self.intervals, other.intervals)))
-
-    def __invert__(self) -> "Range":
-        found, low, low_key = list[Interval](), LEAST, _BEGINNING
-        for interval in self.intervals:
-            if low_key < interval.low_key:
-                found.append(Interval(low, interval.low, low_key, interval.low_key))
-            if interval.high is None:
-                return Range(tuple(found))
-            low, low_key = interval.high, interval.high_key
-        return Range((*found, Interval(low, None, low_key, _END)))
+        return Range(_combined(self.cuts, other.cuts, _AND))
 
     def __sub__(self, other: "Range") -> "Range":
-        return self & ~other
+        return Range(_combined(self.cuts, other.cuts, _MINUS))
+
+    def __invert__(self) -> "Range":
+        return Range(self.cuts[1:] if self.cuts[:1] == (_BEGINNING,) else (_BEGINNING, *self.cuts))
 
     def __contains__(self, version: Version) -> bool:
         return self.contains(version)
 
     def contains(self, version: Version) -> bool:
-        place = key(version)
-        interval = self._beginning_at(place)
-        return interval is not None and place < interval.high_key
-
-    def _beginning_at(self, place: str) -> Interval | None:
-        """The last interval that begins at the key ``place`` or before it."""
-        index = bisect_right(self.intervals, place, key=lambda interval: interval.low_key)
-        return self.intervals[index - 1] if index else None
+        return bisect_right(self.cuts, key(version)) % 2 == 1
 
     def is_empty(self) -> bool:
-        return not self.intervals
+        return not self.cuts
 
     def is_subset(self, other: "Range") -> bool:
-        around = ((one, other._beginning_at(one.low_key)) for one in self.intervals)  # noqa: SLF001 - of its own class
-        return all(outer is not None and one.high_key <= outer.high_key for one, outer in around)
+        """Whether every version of this set is in the other."""
+        return not _combined(self.cuts, other.cuts, _MINUS)
 
     def is_disjoint(self, other: "Range") -> bool:
         """Whether no version is in both."""
-        return next(_common(self.intervals, other.intervals), None) is None
+        return not _combined(self.cuts, other.cuts, _AND)
 
     def single(self) -> Version | None:
         """The only version of the set, where it is one."""
-        if len(self.intervals) == 1:
-            interval = self.intervals[0]
-            if interval.high is not None and key(successor(interval.low)) == interval.high_key:
-                return interval.low
-        return None
+        alone = len(self.cuts) == 2 and _after(self.cuts[0]) == self.cuts[1]  # noqa: PLR2004 - a beginning and an end
+        return version_of(self.cuts[0]) if alone else None
 
     def __str__(self) -> str:
-        """The shortest text that spells the set: ``Range.parse(str(r)) == r``."""
-        if self.is_empty():
-            return f"<{LEAST}"
-        return " || ".join(_spelled(group) for group in _groups(self.intervals))
+        """The simplest text that spells the set: ``Range.parse(str(r)) == r``.
+
+        Its intervals stand in order, joined by ``||``; one version alone that is missing between two of them is left
+        out by ``!=`` instead. Each interval is ``*`` (unsaid before a ``!=``), one version, ``^`` or ``~`` before a
+        version or its first numbers, or a ``>`` or ``>=``, a ``<`` or ``<=``, or both, each before a version. Of the
+        texts of this family that spell the set none is shorter; of equally short ones it is the first in that order.
+        """
+        groups = _groups(self.intervals)
+        return " || ".join(map(_spelled, groups)) or f"<{LEAST}"
 
 
 Range.NONE = Range(())
-Range.ALL = Range((Interval(LEAST, None),))
+Range.ALL = Range((_BEGINNING,))
 
 
-def _plain(version: Version) -> Version:
-    return version if version.build is None else version.replace(build=None)
-
-
-def _normal(intervals: Iterable[Interval]) -> Iterator[Interval]:
-    """In order, empty ones left out, overlapping and touching ones made one."""
-    current: Interval | None = None
-    for interval in sorted(intervals, key=lambda interval: interval.low_key):
-        if interval.low_key >= interval.high_key:
-            continue
-        if current is None:
-            current = interval
-        elif interval.low_key <= current.high_key:
-            current = current.until(max(current, interval, key=lambda one: one.high_key))
-        else:
-            yield current
-            current = interval
-    if current is not None:
-        yield current
-
-
-def _common(left: Sequence[Interval], right: Sequence[Interval]) -> Iterator[Interval]:
-    """What two normal forms share, in normal form, in one walk along both."""
-    at_left = at_right = 0
+def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tuple[str, ...]:
+    """The cuts of the set that ``kept`` makes of two, in one walk along the part in which both have cuts."""
+    # Before the first cut of the other, and past its last, the cuts of a set are kept all, or none.
+    at_left = bisect_left(left, right[0]) if right else len(left)
+    at_right = bisect_left(right, left[0]) if left else len(right)
+    cuts = [*(left[:at_left] if kept[1] else ()), *(right[:at_right] if kept[2] else ())]
+    inside = kept[at_left % 2 + at_right % 2 * 2]
     while at_left < len(left) and at_right < len(right):
-        one, other = left[at_left], right[at_right]
-        low = max(one, other, key=lambda interval: interval.low_key)
-        high = min(one, other, key=lambda interval: interval.high_key)
-        if low.low_key < high.high_key:
-            yield low.until(high)
-        if high is one:
+        cut, other = left[at_left], right[at_right]
+        if cut <= other:
             at_left += 1
+            at_right += cut == other
         else:
-            at_right += 1
+            cut, at_right = other, at_right + 1
+        if kept[at_left % 2 + at_right % 2 * 2] is not inside:
+            inside = not inside
+            cuts.append(cut)
+    if kept[at_right % 2 * 2] is not kept[1 + at_right % 2 * 2]:
+        cuts += left[at_left:]
+    if kept[at_left % 2] is not kept[at_left % 2 + 2]:
+        cuts += right[at_right:]
+    return tuple(cuts)
 
 
-def _groups(intervals: tuple[Interval, ...]) -> list[list[Interval]]:
-    """Neighbours between which one version alone is missing stand together: they are written with ``!=``."""
+@lru_cache(maxsize=16384)
+def _after(place: str) -> str:
+    """The key of the successor."""
+    return key(successor(version_of(place)))
+
+
+@lru_cache(maxsize=16384)
+def _interval(low: str, high: str) -> Interval:
+    return Interval(version_of(low), None if high == _END else version_of(high), low, high)
+
+
+def _groups(intervals: Iterable[Interval]) -> list[list[Interval]]:
+    """Neighbours between which one version alone is missing stand together."""
     groups: list[list[Interval]] = []
     for interval in intervals:
-        hole = groups[-1][-1].high if groups else None
-        if hole is not None and key(successor(hole)) == interval.low_key:
+        if groups and _after(groups[-1][-1].high_key) == interval.low_key:
             groups[-1].append(interval)
         else:
             groups.append([interval])
@@ -196,37 +198,39 @@ def _groups(intervals: tuple[Interval, ...]) -> list[list[Interval]]:
 
 
 def _spelled(group: list[Interval]) -> str:
-    outer = Interval(group[0].low, group[-1].high)
-    holes = [f"!={interval.high}" for interval in group[:-1]]
-    whole = _interval(outer)
-    return " ".join(holes) if holes and whole == "*" else " ".join([whole, *holes])
+    whole = _shortest(group[0].low, group[-1].high)
+    missing = [f"!={interval.high}" for interval in group[:-1]]
+    return " ".join(missing if missing and whole == "*" else [whole, *missing])
 
 
-def _interval(interval: Interval) -> str:
-    """The first of the short forms that spells the interval, else its two ends."""
-    low, high = interval.low, interval.high
-    if high is not None:
-        major, minor = str(low.major), f"{low.major}.{low.minor}"
-        for form in (str(low), f"^{major}", f"^{minor}", f"^{low}", f"~{minor}", f"~{low}"):
-            (alternative,) = grammar.parse(form)
-            (bounds,) = alternative.bounds
-            if (bounds.low, bounds.high) == (low, high):
-                return form
-    return " ".join(filter(None, (_lower(low), _upper(high)))) or "*"
+def _shortest(low: Version, high: Version | None) -> str:
+    ends = " ".join(filter(None, (_lower(low), _upper(high)))) or "*"
+    if high is None or high.prerelease is None:  # what the short forms spell ends before a pre-release
+        return ends
+    major, minor = str(low.major), f"{low.major}.{low.minor}"
+    forms = (str(low), f"^{major}", f"^{minor}", f"^{low}", f"~{minor}", f"~{low}")
+    return min((*(form for form in forms if _spells(form, low, high)), ends), key=len)
+
+
+def _spells(form: str, low: Version, high: Version) -> bool:
+    (alternative,) = grammar.parse(form)
+    (bounds,) = alternative.bounds
+    return (bounds.low, bounds.high) == (low, high)
 
 
 def _lower(low: Version) -> str:
-    if key(low) == key(LEAST):
-        return ""
-    return f">{low.replace(patch=low.patch - 1, prerelease=None)}" if _follows_release(low) else f">={low}"
+    before = _predecessor(low)
+    return f">{before}" if before else "" if low == LEAST else f">={low}"
 
 
 def _upper(high: Version | None) -> str:
-    if high is None:
-        return ""
-    return f"<={high.replace(patch=high.patch - 1, prerelease=None)}" if _follows_release(high) else f"<{high}"
+    before = high and _predecessor(high)
+    return f"<={before}" if before else f"<{high}" if high else ""
 
 
-def _follows_release(version: Version) -> bool:
-    """Whether it is the successor of a release: 1.2.4-0 is, 1.3.0-0 is not (no patch is the last)."""
-    return version.patch > 0 and version.prerelease == "0"
+def _predecessor(version: Version) -> Version | None:
+    """The version of which this is the successor; ``None`` of 1.3.0-0 (no patch is the last) and of releases."""
+    tag = version.prerelease or ""
+    if tag == "0" and version.patch:
+        return version.replace(patch=version.patch - 1, prerelease=None)
+    return version.replace(prerelease=tag.removesuffix(".0")) if tag.endswith(".0") else None

@@ -5,6 +5,7 @@ equal but hash differently, so sets and dictionaries are keyed by ``key(version)
 """
 
 import re
+from functools import lru_cache
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as UpstreamVersion
@@ -12,7 +13,7 @@ from semver import Version
 
 from artifacts.errors import InvalidInputError
 
-__all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "successor"]
+__all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "successor", "version_of"]
 
 LONGEST = 128
 """Characters of the longest version that is read."""
@@ -20,6 +21,9 @@ LONGEST = 128
 _ASCII = re.compile(r"[0-9A-Za-z.+-]+")
 _PRE_RELEASE = {"a": "alpha", "b": "beta", "rc": "rc"}
 _RELEASE_LENGTH = 3
+
+_DIGITS = 3
+"""Digits of a length inside a key: enough for the longest version."""
 
 
 def parse_version(text: str) -> Version:
@@ -44,13 +48,22 @@ def key(version: Version) -> str:
 
     A number is preceded by its length, so longer ones sort later; a release sorts after its pre-releases.
     """
-    release = ".".join(_number(part) for part in (version.major, version.minor, version.patch))
+    release = f"{_number(version.major)}.{_number(version.minor)}.{_number(version.patch)}"
     if version.prerelease is None:
         return f"{release}~"
     identifiers = (
         f"0{_number(int(part))}" if part.isdecimal() else f"1{part}" for part in version.prerelease.split(".")
     )
     return f"{release}-{'!'.join(identifiers)}"
+
+
+@lru_cache(maxsize=16384)
+def version_of(key: str) -> Version:
+    """The version, without build metadata, of which ``key`` is the key."""
+    release, _, tag = key.rstrip("~").partition("-")
+    major, minor, patch = (int(part[_DIGITS:]) for part in release.split("."))
+    identifiers = [part[1 + _DIGITS :] if part.startswith("0") else part[1:] for part in tag.split("!")]
+    return Version(major, minor, patch, prerelease=".".join(identifiers) or None)
 
 
 def successor(version: Version) -> Version:
@@ -88,6 +101,7 @@ def from_pep440(text: str) -> Version:
     return Version(upstream.major, upstream.minor, upstream.micro, prerelease=prerelease)
 
 
+@lru_cache(maxsize=4096)
 def _number(value: int) -> str:
     digits = str(value)
-    return f"{len(digits):03d}{digits}"
+    return f"{len(digits):0{_DIGITS}d}{digits}"

@@ -62,16 +62,16 @@ Choices.ALL = Choices(rest=Range.ALL)
 
 def _both(one: Range, other: Range) -> Range:
     """The intersection; most ranges met here are none, all, or the same."""
-    if one is other or not one.intervals or other is Range.ALL:
+    if one is other or one.is_empty() or other is Range.ALL:
         return one
-    return other if not other.intervals or one is Range.ALL else one & other
+    return other if other.is_empty() or one is Range.ALL else one & other
 
 
 def _either(one: Range, other: Range) -> Range:
-    if one is other or not other.intervals or one is Range.ALL:
+    if one is other or other.is_empty() or one is Range.ALL:
         return one
-    return other if not one.intervals or other is Range.ALL else one | other
+    return other if one.is_empty() or other is Range.ALL else one | other
 
 
 def _within(one: Range, other: Range) -> bool:
-    return one is other or not one.intervals or other is Range.ALL or one.is_subset(other)
+    return one is other or one.is_empty() or other is Range.ALL or one.is_subset(other)

@@ -129,7 +129,7 @@ class Search:
             found = [
                 (strand, newest(strand[0], strand[1], versions))
                 for strand, versions in parts.items()
-                if versions.intervals
+                if not versions.is_empty()
             ]
             there = [(strand, version) for strand, version in found if version is not None]
             if there:

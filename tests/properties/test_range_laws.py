@@ -1,6 +1,9 @@
 """Ranges are sets: the laws of a Boolean algebra, membership, and text that comes back as the same set."""
 
+import re
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +34,27 @@ def test_the_laws_of_sets(a: Range, b: Range, c: Range) -> None:
     assert ~(a | b) == ~a & ~b
     assert ~(a & b) == ~a | ~b
     assert a - b == a & ~b
+
+
+@given(ranges, ranges)
+def test_sets_are_equal_exactly_when_they_hold_the_same(a: Range, b: Range) -> None:
+    either = (a - b) | (b - a)
+    assert (a == b) == either.is_empty()
+    for interval in either.intervals:
+        assert (interval.low in a) != (interval.low in b)
+
+
+@given(ranges, ranges)
+def test_equal_sets_have_one_digest_and_one_text(a: Range, b: Range) -> None:
+    for one, same in ((a & b, b & a), (a | b, ~(~a & ~b)), (a - b, a - (a & b)), (a, Range.parse(str(a)))):
+        assert one == same
+        assert hash(one) == hash(same)
+        assert str(one) == str(same)
+
+
+@given(st.lists(ranges, max_size=5))
+def test_a_union_of_many_is_that_of_each_with_the_next(many: list[Range]) -> None:
+    assert Range.union(many) == reduce(or_, many, Range.NONE)
 
 
 @given(ranges)
@@ -77,6 +101,7 @@ def test_the_normal_form_has_neither_empty_nor_touching_intervals(one: Range) ->
         assert interval.low_key < interval.high_key
     for left, right in zip(one.intervals, one.intervals[1:], strict=False):
         assert left.high_key < right.low_key
+    assert Range.union(Range.between(interval.low, interval.high) for interval in one.intervals) == one
 
 
 @given(texts, versions)
@@ -101,6 +126,25 @@ def test_two_ranges_say_what_a_constraint_admits(text: str, version: Version) ->
     assert constraint.prereleases.is_subset(constraint.range)
     release = version.replace(prerelease=None)
     assert release not in constraint.prereleases
+
+
+@given(st.lists(alternatives, min_size=1, max_size=3), versions.filter(lambda version: version.prerelease is not None))
+def test_a_pre_release_is_admitted_where_an_alternative_holds_it_and_names_its_triple(
+    parts: list[str], version: Version
+) -> None:
+    def names(part: str) -> bool:
+        said = re.sub(r"!=[^ ,]*", "", part)
+        return re.search(rf"(?<![0-9.]){version.finalize_version()}-", said) is not None
+
+    admitted = any(names(part) and version in Range.parse(part) for part in parts)
+    assert Constraint.parse(" || ".join(parts)).admits(version) == admitted
+
+
+@given(texts, versions, st.booleans())
+def test_build_metadata_decides_nothing(text: str, version: Version, leave: bool) -> None:
+    constraint = Constraint.parse(text)
+    built = constraint.admits(version.replace(build="cpu"), prereleases=leave)
+    assert built == constraint.admits(version, prereleases=leave)
 
 
 @given(st.lists(alternatives, min_size=1, max_size=3), versions)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artifacts.errors import InvalidInputError
-from registry.versions import LONGEST, Version, from_pep440, key, parse_version, successor
+from registry.versions import LONGEST, Version, from_pep440, key, parse_version, successor, version_of
 
 NUMBERS = st.one_of(st.integers(0, 3), st.integers(0, 10**12)).map(str)
 WORDS = st.from_regex(r"[0-9]{0,2}[a-zA-Z-][0-9a-zA-Z-]{0,3}", fullmatch=True)
@@ -22,6 +22,12 @@ VERSIONS = st.builds(
 def test_the_key_orders_bytewise_as_semver_does(one: Version, other: Version) -> None:
     assert (key(one).encode() < key(other).encode()) == (one < other)
     assert (key(one) == key(other)) == (one == other)
+
+
+@given(VERSIONS)
+def test_a_key_gives_its_version_back(version: Version) -> None:
+    found = version_of(key(version))
+    assert str(found) == str(version.replace(build=None))
 
 
 def test_the_key_orders_the_example_of_the_specification() -> None:

@@ -99,7 +99,8 @@ class CatalogueSnapshot:
 
     def _possible(self, wanted: Environments) -> Range:
         """The wanted versions of the framework; of an image that is pinned, the one that it provides."""
-        versions, pinned = Range((wanted.interval,)), Range((wanted.images,)).single()
+        versions = Range.between(wanted.interval.low, wanted.interval.high)
+        pinned = Range.between(wanted.images.low, wanted.images.high).single()
         if wanted.image is None or pinned is None:
             return versions
         images = self.candidates("image", wanted.image, (pinned,))

@@ -1,9 +1,24 @@
-"""Constraints: a set of versions, and whether its pre-releases may be chosen.
+"""Constraints: a set of versions, and which of its pre-releases may be chosen. All rules about that stand here.
 
-The policy is npm's (https://github.com/npm/node-semver#prerelease-tags): "If a version has a prerelease tag (for
-example, ``1.2.3-alpha.3``) then it will only be allowed to satisfy comparator sets if at least one comparator with the
-same ``[major, minor, patch]`` tuple also has a prerelease tag." It holds for each alternative of ``||`` by itself. A
-request may lift it for a kind. Build metadata decides nothing (SemVer 2.0.0, item 10).
+**Order.** "Pre-release versions have a lower precedence than the associated normal version." (SemVer 2.0.0, item 9.)
+"Precedence for two pre-release versions with the same major, minor, and patch version MUST be determined by comparing
+each dot separated identifier from left to right until a difference is found as follows: identifiers consisting of only
+digits are compared numerically and identifiers with letters or hyphens are compared lexically in ASCII sort order.
+Numeric identifiers always have lower precedence than non-numeric identifiers. A larger set of pre-release fields has a
+higher precedence than a smaller set, if all of the preceding identifiers are equal." (Item 11.) So a set holds the
+pre-releases that lie between its ends: ``<2.0.0`` holds 2.0.0-rc.1, ``^1.2`` (below 2.0.0-0) does not.
+
+**Pre-releases.** "If a version has a prerelease tag (for example, ``1.2.3-alpha.3``) then it will only be allowed to
+satisfy comparator sets if at least one comparator with the same ``[major, minor, patch]`` tuple also has a prerelease
+tag." (https://github.com/npm/node-semver#prerelease-tags) A comparator set is one alternative of ``||``: it holds by
+itself. ``!=``, which npm has not, names no pre-release.
+
+**Leave.** "Note that this behavior can be suppressed (treating all prerelease versions as if they were normal versions,
+for range-matching)" (ibid.): where a request allows the pre-releases of a kind, the set alone decides, and it is the
+same set. npm's ``includePrerelease`` moves some ends too; this and all other differences are in ``tests/cases/ranges``.
+
+**Build metadata** "MUST be ignored when determining version precedence. Thus two versions that differ only in the build
+metadata, have the same precedence." (SemVer 2.0.0, item 10.) So it decides nothing, in a constraint or in a version.
 """
 
 from collections.abc import Iterable

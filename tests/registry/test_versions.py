@@ -38,6 +38,34 @@ def test_the_key_orders_the_example_of_the_specification() -> None:
     assert sorted(shuffled, key=lambda text: key(parse_version(text))) == versions
 
 
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [
+        ("1.0.0-rc.1", "1.0.0"),  # item 9
+        ("0.9.9", "1.0.0-0"),
+        ("1.0.0-9", "1.0.0-10"),  # item 11: digits are compared as numbers,
+        ("1.0.0-a9", "1.0.0-aa"),  # others in ASCII order,
+        ("1.0.0-a10", "1.0.0-a9"),
+        ("1.0.0-A", "1.0.0-a"),
+        ("1.0.0--", "1.0.0-A"),
+        ("1.0.0-999", "1.0.0--"),  # numbers come first,
+        ("1.0.0-1", "1.0.0-0a"),
+        ("1.0.0-a", "1.0.0-a.0"),  # and a beginning before what it begins
+        ("1.0.0-a.0", "1.0.0-a-"),
+        ("9.0.0", "10.0.0"),
+    ],
+)
+def test_the_order_is_that_of_the_specification(lower: str, higher: str) -> None:
+    """SemVer 2.0.0, items 9 and 11, as ``registry.constraints`` quotes them."""
+    assert key(parse_version(lower)) < key(parse_version(higher))
+
+
+@pytest.mark.parametrize(("one", "other"), [("1.0.0", "1.0.0+a"), ("1.0.0-rc.1+a", "1.0.0-rc.1+b.2")])
+def test_build_metadata_has_no_place_in_the_order(one: str, other: str) -> None:
+    """SemVer 2.0.0, item 10."""
+    assert key(parse_version(one)) == key(parse_version(other))
+
+
 @given(VERSIONS, VERSIONS)
 def test_nothing_lies_between_a_version_and_its_successor(version: Version, other: Version) -> None:
     assert version < successor(version)

@@ -1,0 +1,141 @@
+"""The catalogue's snapshot answers every question as the plain list of what was published and yanked does."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from registry.resolution.candidates import STATUSES, Candidate, Environments, Population, Snapshot, Status
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_engine, reading
+from registry.catalogue.entries import Provenance
+from registry.catalogue.snapshot import CatalogueSnapshot
+from registry.names import KINDS, Name, Reference
+from registry.ranges import Range
+from registry.versions import key, parse_version
+from tests.support.publishing import manifest
+from tests.support.random_universes import DEVICES, TEXTS, VERSIONS, universes
+from tests.support.universe import Universe, candidates
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+EVERY_STATUS: tuple[Status | None, ...] = (None, *STATUSES)
+INTERVALS = [Range.parse(text).intervals[0] for text in ("*", ">=1.1.0 <2.0.0", ">=1.2.0-rc.1", "1.2.0-rc.1", "1.1.0")]
+EVERY = INTERVALS[0]
+NAMED = [("model", "m"), ("dataset", "d"), ("framework", "f"), ("image", "i"), ("image", "j"), ("model", "none")]
+NEEDS = [None, *(("framework", framework, text) for framework in ("f", "g") for text in TEXTS)]
+POPULATIONS = [
+    Population(kind, name, interval, status, need)
+    for (kind, name), interval, status in product(NAMED, INTERVALS, EVERY_STATUS)
+    for need in (NEEDS if kind == "model" else [None])
+]
+PLATFORMS = [("linux", "amd64", device) for device in (*DEVICES, "none")]
+ENVIRONMENTS = [
+    Environments(*wanted)
+    for wanted in product(["f", "g"], INTERVALS, STATUSES, PLATFORMS, [None, "i", "j"], INTERVALS, STATUSES)
+]
+ASKED = 60  # populations, and environments, that are asked for in each example
+
+
+class History:
+    """What happens to a catalogue, one event a second from noon: all is published, then some yanked, some back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.catalogue = Catalogue(engine, lambda: self.time(len(self.states)))
+        self.states: list[list[Candidate]] = [[]]
+
+    def time(self, second: int) -> datetime:
+        return NOON + timedelta(seconds=second)
+
+    def publish(self, row: Candidate) -> None:
+        published = self.catalogue.publish(manifest(row), Provenance("", {}))
+        self.states.append([*self.states[-1], replace(row, digest=published.digest, yanked=None)])
+
+    def yank(self, row: Candidate, reason: str | None) -> None:
+        reference = Reference(row.kind, Name(row.name), row.version)
+        assert self.catalogue.yank(reference, reason) if reason else self.catalogue.unyank(reference)
+        place = (row.kind, row.name, key(row.version))
+        self.states.append(
+            [
+                replace(one, yanked=reason) if (one.kind, one.name, key(one.version)) == place else one
+                for one in self.states[-1]
+            ]
+        )
+
+
+def history(rows: list[Candidate], engine: Engine, order: random.Random) -> History:
+    """``rows`` come true: their versions have build metadata here and there, and yanks a past."""
+    made = History(engine)
+    rows = [replace(row, version=row.version.replace(build=order.choice([None, "b1"]))) for row in rows]
+    order.shuffle(rows)
+    for row in rows:
+        made.publish(row)
+    for row in rows:
+        past = order.choice([[], [], ["a mistake"], ["a mistake", None], ["first", "second", None]])
+        for reason in past:
+            made.yank(row, reason)
+        if row.yanked != (past[-1] if past else None):
+            made.yank(row, row.yanked)
+    return made
+
+
+def answers(snapshot: Snapshot, order: random.Random) -> Iterator[object]:
+    """What ``snapshot`` says to questions that ``order`` chooses; lists, whatever it has."""
+    yield from ((kind, list(snapshot.names(kind))) for kind in KINDS)
+    yield from ((model, list(snapshot.needs(model))) for model in ("m", "none"))
+    yield from ((framework, list(snapshot.platforms(framework))) for framework in ("f", "g", "none"))
+    yield from ((framework, list(snapshot.images(framework))) for framework in ("f", "g", "none"))
+    versions = tuple(order.sample([parse_version(version) for version in VERSIONS], 5))
+    yield from ((name, list(snapshot.candidates(kind, name, versions))) for kind, name in NAMED)
+    for population in order.sample(POPULATIONS, ASKED):
+        for most in (1, 2):
+            yield population, list(snapshot.newest(population, most)), list(snapshot.oldest(population, most))
+        yield population, snapshot.extent(population)
+    for wanted in order.sample(ENVIRONMENTS, ASKED):
+        yield wanted, snapshot.provided(wanted), list(snapshot.providers(wanted))
+
+
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
+@given(universes, st.integers(0), st.data())
+def test_it_answers_as_the_plain_list_does_now_and_at_any_time(
+    schema: Path, rows: list[Candidate], seed: int, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_engine(Path(shutil.copy(schema, folder)))
+        event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close())
+        made = history(rows, engine, random.Random(seed))
+        second = data.draw(st.integers(0, len(made.states) - 1))
+        for state, time in ((-1, None), (second, made.time(second))):
+            with made.catalogue.snapshot(time) as snapshot:
+                found = list(map(repr, answers(snapshot, random.Random(seed))))
+            assert found == list(map(repr, answers(Universe(made.states[state]), random.Random(seed))))
+        engine.dispose()
+
+
+def test_a_name_that_begins_another_hides_none(database: Engine) -> None:
+    names = ["a", "a-b", "a.b", "a/b", "a0", "ab"]
+    rows = candidates({f"dataset/{name}": {"1.0.0": {}} for name in names})
+    history(rows, database, random.Random(0))
+    with reading(database) as connection:
+        assert CatalogueSnapshot(connection, None).names("dataset") == sorted(names)
+
+
+def test_a_framework_that_is_not_published_is_not_provided(database: Engine) -> None:
+    images = {f"1.{minor}.0": {"provides": f"f 1.{minor}.0", "platforms": ["linux/amd64/cpu"]} for minor in range(6)}
+    made = History(database)
+    for row in candidates({"image/i": images, "framework/f": {"1.1.0": {}, "1.3.0": {}, "1.7.0": {}}}):
+        made.publish(row)
+    wanted = Environments("f", EVERY, "release", ("linux", "amd64", "cpu"), None, EVERY, "release")
+    with made.catalogue.snapshot() as snapshot:
+        assert str(snapshot.provided(wanted)) == "1.3.0"
+    made.yank(candidates({"framework/f": {"1.3.0": {}}})[0], "bad")
+    with made.catalogue.snapshot() as snapshot:
+        assert str(snapshot.provided(wanted)) == "1.1.0"
+        assert snapshot.provided(replace(wanted, image="i", images=Range.parse("1.4.0").intervals[0])) is None

@@ -1,0 +1,162 @@
+"""The resolver's questions seek in indexes: no statement scans a table, and none reads all versions of a name."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from registry.resolution.candidates import STATUSES, Candidate, Environments, Population, Snapshot, Status
+from registry.catalogue.database import open_engine, reading, writing
+from registry.catalogue.snapshot import CatalogueSnapshot
+from registry.names import Kind
+from registry.ranges import Range
+from registry.versions import parse_version
+from tests.support.publishing import fill
+from tests.support.universe import candidates
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CPU, CUDA = ("linux", "amd64", "cpu"), ("linux", "amd64", "cuda")
+(EVERY,) = Range.ALL.intervals
+(ONE,) = Range.parse("=1.7.0").intervals
+NEED = ("framework", "f", "^1")
+NAMED: tuple[tuple[Kind, str], ...] = (("model", "m"), ("dataset", "d"), ("framework", "f"), ("image", "i"))
+EVERY_STATUS: tuple[Status | None, ...] = (None, *STATUSES)
+POPULATIONS = [
+    Population(kind, name, EVERY, status, need)
+    for (kind, name), status in product(NAMED, EVERY_STATUS)
+    for need in ((None, NEED) if kind == "model" else (None,))
+]
+Asking = Callable[[Snapshot], object]
+
+
+def provided(status: Status = "release", images: Status = "release", image: str | None = None) -> Environments:
+    return Environments("f", EVERY, status, CPU, image, EVERY, images)
+
+
+def providers(status: Status = "release", images: Status = "release", image: str | None = None) -> Environments:
+    return Environments("f", ONE, status, CPU, image, EVERY, images)
+
+
+FEW: dict[str, Asking] = {
+    "names": lambda snapshot: snapshot.names("model"),
+    "needs": lambda snapshot: snapshot.needs("m"),
+    "platforms": lambda snapshot: snapshot.platforms("f"),
+    "images": lambda snapshot: snapshot.images("f"),
+    "candidates": lambda snapshot: [snapshot.candidates(*named, (parse_version("1.7.0"),)) for named in NAMED],
+    "newest": lambda snapshot: [snapshot.newest(population, 1) for population in POPULATIONS],
+    "oldest": lambda snapshot: [snapshot.oldest(population, 1) for population in POPULATIONS],
+    "provided": lambda snapshot: [
+        snapshot.provided(wanted)
+        for wanted in (provided(), provided(image="i"), provided("pre-release"), provided("release", "pre-release"))
+    ],
+    "provided by one": lambda snapshot: snapshot.provided(
+        Environments("f", EVERY, "release", CPU, "i", ONE, "release")
+    ),
+    "providers": lambda snapshot: [snapshot.providers(wanted) for wanted in (providers(), providers(image="i"))],
+    "provided by all": lambda snapshot: snapshot.provided(
+        Environments("g", EVERY, "release", CPU, None, EVERY, "release")
+    ),
+    "providers of one": lambda snapshot: snapshot.providers(
+        Environments("g", ONE, "release", CPU, None, EVERY, "release")
+    ),
+}
+"""Questions whose answers are few, however many versions there are."""
+
+MANY: dict[str, Asking] = {
+    "extent": lambda snapshot: [snapshot.extent(population) for population in POPULATIONS],
+    "provided": lambda snapshot: [snapshot.provided(provided(*both)) for both in product(STATUSES, STATUSES)],
+    "providers": lambda snapshot: [snapshot.providers(providers(*both)) for both in product(STATUSES, STATUSES)],
+}
+"""Questions for which part of an index may have to be read."""
+
+
+def rows(count: int) -> list[Candidate]:
+    """``count`` versions of a name of each kind, and an image of which all versions provide one framework."""
+    texts = [f"1.{number}.0" for number in range(count)]
+    offers = ["linux/amd64/cpu", "linux/amd64/cuda"]
+    return candidates(
+        {
+            "model/m": {
+                text: {"requires": {"framework/f": ("^1", "*")[index % 2]}} for index, text in enumerate(texts)
+            },
+            "dataset/d": {text: {} for text in texts},
+            "framework/f": {text: {} for text in texts},
+            "framework/g": {"1.7.0": {}},
+            "image/i": {text: {"provides": f"f {text}", "platforms": offers} for text in texts},
+            "image/j": {text: {"provides": "g 1.7.0", "platforms": offers} for text in texts},
+        }
+    )
+
+
+@contextmanager
+def catalogue(path: Path, count: int) -> Iterator[Connection]:
+    engine = open_engine(path)
+    with writing(engine) as connection:
+        fill(connection, rows(count), NOON)
+    with reading(engine) as connection:
+        yield connection
+    engine.dispose()
+
+
+def effort(connection: Connection, asking: Asking) -> int:
+    """How many tens of steps SQLite takes to answer."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    raw: Any = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    raw.set_progress_handler(step, 10)
+    asking(CatalogueSnapshot(connection, None))
+    raw.set_progress_handler(None, 0)
+    return steps
+
+
+@pytest.fixture(scope="module")
+def sizes(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Connection, Connection]]:
+    """A small catalogue, and one whose names have twenty times as many versions."""
+    folder = tmp_path_factory.mktemp("sizes")
+    small, large = (Path(shutil.copy(schema, folder / f"{name}.db")) for name in ("small", "large"))
+    with catalogue(small, 20) as one, catalogue(large, 400) as other:
+        yield one, other
+
+
+@pytest.mark.parametrize("asking", FEW.values(), ids=FEW)
+def test_the_effort_does_not_grow_with_the_number_of_versions(
+    sizes: tuple[Connection, Connection], asking: Asking
+) -> None:
+    small, large = (effort(connection, asking) for connection in sizes)
+    assert 0 < large < small * 1.5 + 10
+
+
+@pytest.mark.parametrize("asking", [*FEW.values(), *MANY.values()], ids=[*FEW, *(f"{name} of all" for name in MANY)])
+def test_every_statement_seeks_in_an_index(database: Engine, asking: Asking) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:  # noqa: ANN401
+        asked.append((statement, parameters))
+
+    with writing(database) as connection:
+        fill(connection, rows(2), NOON)
+    with reading(database) as connection:
+        event.listen(connection, "before_cursor_execute", note)
+        asking(CatalogueSnapshot(connection, NOON))
+        event.remove(connection, "before_cursor_execute", note)
+        for statement, parameters in asked:
+            plan = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert any("SEARCH" in step for step in plan)
+            for step in plan:
+                assert "TEMP" not in step, (statement, plan)
+                assert "AUTOMATIC" not in step, (statement, plan)
+                assert not step.startswith("SCAN") or step in ("SCAN found", "SCAN CONSTANT ROW"), (statement, plan)
+    assert asked

@@ -143,7 +143,7 @@ def _candidate(row: Row[Any], required: Iterable[Row[Any]], offered: Iterable[Ro
         version=parse_version(row.version),
         digest=Digest(row.digest),
         yanked=row.yanked,
-        requires=tuple((one.required_kind, one.required_name, one.range) for one in required),
+        requires=tuple(sorted((one.required_kind, one.required_name, one.range) for one in required)),
         provides=(row.framework, parse_version(row.framework_version)) if row.framework else None,
-        platforms=tuple((one.os, one.arch, one.device, one.python, bool(one.layered)) for one in offered),
+        platforms=tuple(sorted((one.os, one.arch, one.device, one.python, bool(one.layered)) for one in offered)),
     )

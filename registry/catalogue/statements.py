@@ -90,7 +90,7 @@ def _of_keys(columns: str, table: str, condition: str = "true") -> TextClause:
     """The rows of ``table`` that belong to the versions of a name with the keys ``precedences``."""
     own = f"kind = :kind AND name = :name AND precedence IN :precedences AND {condition}"
     keys: BindParameter[Sequence[str]] = bindparam("precedences", expanding=True)
-    return text(f"SELECT {columns} FROM {table} WHERE {own} ORDER BY kind, name, precedence").bindparams(keys)
+    return text(f"SELECT {columns} FROM {table} WHERE {own}").bindparams(keys)
 
 
 def _population(status: Status | None, *, with_need: bool) -> tuple[str, str]:

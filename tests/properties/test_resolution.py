@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.resolution.conflicts import ConflictError
 from registry.constraints import Constraint
+from registry.resolution.conflicts import ConflictError
 from registry.resolution.fixes import changed, nearest_fixes
 from registry.resolution.resolver import Candidate, Question, Resolution, resolve
 from registry.resolution.search import Preferences, Search

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
+<<<<<<< HEAD
 from registry.resolution.candidates import STATUSES, Candidate, Environments, Population, Snapshot, Status
+=======
+from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
+>>>>>>> 9543b4b (Environments made by the migration are tested; the snapshot's order of parts is its own)
 from registry.catalogue.database import open_engine, reading, writing
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.names import Kind
@@ -25,7 +29,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU, CUDA = ("linux", "amd64", "cpu"), ("linux", "amd64", "cuda")
 (EVERY,) = Range.ALL.intervals
 (ONE,) = Range.parse("=1.7.0").intervals
-NEED = ("framework", "f", "^1")
+NEED: Need = ("framework", "f", "^1")
 NAMED: tuple[tuple[Kind, str], ...] = (("model", "m"), ("dataset", "d"), ("framework", "f"), ("image", "i"))
 EVERY_STATUS: tuple[Status | None, ...] = (None, *STATUSES)
 POPULATIONS = [
@@ -78,7 +82,10 @@ MANY: dict[str, Asking] = {
 
 
 def rows(count: int) -> list[Candidate]:
-    """``count`` versions of a name of each kind, and an image of which all versions provide one framework."""
+    """``count`` versions of a name of each kind, and an image of which all versions provide one framework.
+
+    There are pre-releases of a framework, and no images with them.
+    """
     texts = [f"1.{number}.0" for number in range(count)]
     offers = ["linux/amd64/cpu", "linux/amd64/cuda"]
     return candidates(
@@ -87,7 +94,7 @@ def rows(count: int) -> list[Candidate]:
                 text: {"requires": {"framework/f": ("^1", "*")[index % 2]}} for index, text in enumerate(texts)
             },
             "dataset/d": {text: {} for text in texts},
-            "framework/f": {text: {} for text in texts},
+            "framework/f": {version: {} for text in texts for version in (text, f"{text}-rc.1")},
             "framework/g": {"1.7.0": {}},
             "image/i": {text: {"provides": f"f {text}", "platforms": offers} for text in texts},
             "image/j": {text: {"provides": "g 1.7.0", "platforms": offers} for text in texts},

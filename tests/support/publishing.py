@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Table, insert
 
 from artifacts.digest import digest_bytes, to_hex
-from registry.resolution.candidates import Candidate
 from registry.catalogue.rows import key_of, reference_of, rows_of_version
 from registry.catalogue.tables import versions
 from registry.manifests import Manifest
+from registry.resolution.candidates import Candidate
 
 BLOB = digest_bytes(b"blob")
 FILE = {"sha256": to_hex(BLOB), "size": 4}
@@ -69,13 +69,18 @@ def _image(candidate: Candidate) -> dict[str, Any]:
 
 def fill(connection: Connection, candidates: Iterable[Candidate], at: datetime) -> None:
     """Publish many at once, without their manifests; ``candidates`` have each a digest of its own."""
-    rows: defaultdict[Table, list[dict[str, Any]]] = defaultdict(list)
+    for table, rows in rows_of(candidates, at):
+        if rows:
+            connection.execute(insert(table), rows)
+
+
+def rows_of(candidates: Iterable[Candidate], at: datetime) -> list[tuple[Table, list[dict[str, Any]]]]:
+    """The rows by which they are published, table by table in the order in which these are written."""
+    found: defaultdict[Table, list[dict[str, Any]]] = defaultdict(list)
     for candidate in candidates:
         published = manifest(candidate)
         place, version, parts = key_of(reference_of(published)), *rows_of_version(published)
         for table, some in parts:
-            rows[table] += [place | row for row in some]
-        rows[versions].append(place | version | {"digest": candidate.digest, "published_at": at})
-    for table in sorted(rows, key=lambda table: table is versions):
-        if rows[table]:
-            connection.execute(insert(table), rows[table])
+            found[table] += [place | row for row in some]
+        found[versions].append(place | version | {"digest": candidate.digest, "published_at": at})
+    return sorted(found.items(), key=lambda rows: rows[0] is versions)

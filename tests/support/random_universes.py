@@ -3,10 +3,10 @@
 from hypothesis import strategies as st
 
 from artifacts.digest import digest_bytes
-from registry.resolution.candidates import Candidate, Offer, Question, Requirement
 from registry.constraints import Constraint
 from registry.hardware import Hardware
 from registry.names import Kind
+from registry.resolution.candidates import Candidate, Offer, Question, Requirement
 from registry.versions import key, parse_version
 
 VERSIONS = ["1.0.0", "1.1.0", "1.2.0-rc.1", "1.2.0", "2.0.0-rc.1", "2.0.0"]

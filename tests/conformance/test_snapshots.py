@@ -13,17 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-<<<<<<< HEAD
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Population, Snapshot, Status
-=======
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
->>>>>>> 9543b4b (Environments made by the migration are tested; the snapshot's order of parts is its own)
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine, reading
 from registry.catalogue.entries import Provenance
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.names import KINDS, Kind, Name, Reference
 from registry.ranges import Range
+from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
 from registry.versions import key, parse_version
 from tests.support.publishing import manifest
 from tests.support.random_universes import DEVICES, TEXTS, VERSIONS, universes

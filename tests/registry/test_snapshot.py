@@ -12,15 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-<<<<<<< HEAD
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Population, Snapshot, Status
-=======
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
->>>>>>> 9543b4b (Environments made by the migration are tested; the snapshot's order of parts is its own)
 from registry.catalogue.database import open_engine, reading, writing
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.names import Kind
 from registry.ranges import Range
+from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
 from registry.versions import parse_version
 from tests.support.publishing import fill
 from tests.support.universe import candidates

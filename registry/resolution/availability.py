@@ -3,11 +3,12 @@
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
 from registry.constraints import ANY, Constraint
+from registry.grammar import LEAST
 from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.admission import Admitted, admitted
@@ -56,10 +57,12 @@ class Availability:
         self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None
     ) -> Version | None:
         """The newest version of ``versions`` with that status, and with that requirement where one is given."""
-        for interval in reversed(versions.intervals):
-            if found := self.snapshot.newest(Population(kind, name, interval, status, need), 1):
-                return found[0]
-        return None
+
+        def below(interval: Interval) -> Version | None:
+            found = self.snapshot.newest(Population(kind, name, interval, status, need), 1)
+            return found[0] if found else None
+
+        return _newest_in(versions, below)
 
     def models(self) -> Iterator[Candidate]:
         """The model's versions in the order of choice, one of each sort: any other is like one that is newer.
@@ -86,11 +89,12 @@ class Availability:
 
     def framework(self, name: str, status: Status, versions: Range) -> Version | None:
         """The newest framework of ``versions`` with that status that an image provides where it will do."""
-        for interval in reversed(versions.intervals):
+
+        def below(interval: Interval) -> Version | None:
             found = [self.snapshot.provided(one) for one in self._environments(name, interval, status)]
-            if any(found):
-                return _newest_first(found)[0]
-        return None
+            return _newest_first(found)[0] if any(found) else None
+
+        return _newest_in(versions, below)
 
     def images(self, framework: str, status: Status, version: Version) -> tuple[tuple[str, Version], ...]:
         """Names and versions of the images that provide that version of the framework, in the order of choice.
@@ -147,6 +151,20 @@ class Availability:
                 yanked = self.admitted("image", kept, constraint).get("yanked", Range.NONE)
                 found += [(kept, interval, "yanked") for interval in yanked.intervals]
         return tuple(dict.fromkeys(found))
+
+
+def _newest_in(versions: Range, newest: Callable[[Interval], Version | None]) -> Version | None:
+    """The newest of ``versions`` that there is; ``newest`` says what there is in an interval.
+
+    Asked for all between the ends, and where that lies in a gap, for what is below the gap: a set of many intervals
+    costs few questions.
+    """
+    while not versions.is_empty():
+        found = newest(versions.intervals[0].until(versions.intervals[-1]))
+        if found is None or versions.contains(found):
+            return found
+        versions &= Range.between(LEAST, found)
+    return None
 
 
 def _newest_first(versions: Iterable[Version | None]) -> tuple[Version, ...]:

@@ -35,10 +35,10 @@ class Choices:
         return self.parts.get(strand, self.rest)
 
     def __and__(self, other: "Choices") -> "Choices":
-        return self._with(other, _both)
+        return self._with(other, _both, Range.ALL)
 
     def __or__(self, other: "Choices") -> "Choices":
-        return self._with(other, _either)
+        return self._with(other, _either, Range.NONE)
 
     def __invert__(self) -> "Choices":
         return Choices({strand: ~part for strand, part in self.parts.items()}, ~self.rest)
@@ -46,15 +46,37 @@ class Choices:
     def is_empty(self) -> bool:
         return self.rest.is_empty() and all(part.is_empty() for part in self.parts.values())
 
-    def is_subset(self, other: "Choices") -> bool:
-        strands = self.parts.keys() | other.parts.keys()
-        return _within(self.rest, other.rest) and all(_within(self.of(one), other.of(one)) for one in strands)
+    def is_everything(self) -> bool:
+        return self.rest == Range.ALL and all(part == Range.ALL for part in self.parts.values())
 
-    def _with(self, other: "Choices", combined: Callable[[Range, Range], Range]) -> "Choices":
-        rest = combined(self.rest, other.rest)
-        strands = {**self.parts, **other.parts}
-        parts = {strand: combined(self.of(strand), other.of(strand)) for strand in strands}
-        return Choices({strand: part for strand, part in parts.items() if part != rest}, rest)
+    def is_subset(self, other: "Choices") -> bool:
+        if not _within(self.rest, other.rest):
+            return False
+        if not all(_within(part, other.of(strand)) for strand, part in self.parts.items()):
+            return False
+        return self.rest.is_empty() or all(_within(self.of(strand), part) for strand, part in other.parts.items())
+
+    def is_disjoint(self, other: "Choices") -> bool:
+        if not self.rest.is_disjoint(other.rest):
+            return False
+        few, many = (self, other) if len(self.parts) <= len(other.parts) else (other, self)
+        if not all(part.is_disjoint(many.of(strand)) for strand, part in few.parts.items()):
+            return False
+        return few.rest.is_empty() or all(few.of(strand).is_disjoint(part) for strand, part in many.parts.items())
+
+    def _with(self, other: "Choices", combined: Callable[[Range, Range], Range], neutral: Range) -> "Choices":
+        """Strand by strand; where the rest of one changes nothing, only its strands are looked at."""
+        few, many = (other, self) if other.rest == neutral else (self, other)
+        rest = combined(few.rest, many.rest)
+        strands = few.parts if few.rest == neutral else {**many.parts, **few.parts}
+        parts = dict(many.parts)
+        for strand in strands:
+            part = combined(self.of(strand), other.of(strand))
+            if part == rest:
+                parts.pop(strand, None)
+            else:
+                parts[strand] = part
+        return Choices(parts, rest)
 
 
 Choices.ALL = Choices(rest=Range.ALL)

@@ -26,7 +26,11 @@ class Values(Protocol):
 
     def is_empty(self) -> bool: ...
 
+    def is_everything(self) -> bool: ...
+
     def is_subset(self, other: Self, /) -> bool: ...
+
+    def is_disjoint(self, other: Self, /) -> bool: ...
 
 
 P = TypeVar("P", bound=Hashable)
@@ -44,7 +48,7 @@ class Incompatibility(Generic[P, S, F]):
     @classmethod
     def of(cls, terms: Mapping[P, S], because: "F | Derivation[P, S, F]") -> Self:
         """Without the packages whose sets are all there is: they say nothing."""
-        return cls({package: values for package, values in terms.items() if not (~values).is_empty()}, because)
+        return cls({package: values for package, values in terms.items() if not values.is_everything()}, because)
 
     def facts(self) -> tuple[F, ...]:
         """What it was derived from, each once, what was found first in front."""
@@ -175,7 +179,7 @@ class Solver(Generic[P, S, F]):
         for package, values in incompatibility.terms.items():
             allowed = self._allowed[package]
             if not allowed.is_subset(values):
-                if outside or (allowed & values).is_empty():
+                if outside or allowed.is_disjoint(values):
                     return None
                 outside = (package,)
         return outside
@@ -215,7 +219,7 @@ class Solver(Generic[P, S, F]):
                 next(
                     place
                     for place, one in enumerate(self._trail[:position])
-                    if one.package == last.package and (one.allowed & outside).is_empty()
+                    if one.package == last.package and one.allowed.is_disjoint(outside)
                 )
             )
         return max((self._trail[place].level for place in places), default=0)

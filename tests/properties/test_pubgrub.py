@@ -32,6 +32,12 @@ class Some:
     def is_empty(self) -> bool:
         return not self.values
 
+    def is_everything(self) -> bool:
+        return self.values == frozenset(VALUES)
+
+    def is_disjoint(self, other: "Some") -> bool:
+        return not self.values & other.values
+
     def is_subset(self, other: "Some") -> bool:
         return self.values <= other.values
 

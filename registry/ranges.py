@@ -101,6 +101,11 @@ class Range:
         """The set as intervals: in order, and neither empty, nor overlapping, nor touching."""
         return tuple(map(_interval, self.cuts[::2], (*self.cuts[1::2], _END)))
 
+    @property
+    def hull(self) -> Interval:
+        """From where the set begins to where it ends; the set is not empty."""
+        return _interval(self.cuts[0], self.cuts[-1] if len(self.cuts) % 2 == 0 else _END)
+
     def __or__(self, other: "Range") -> "Range":
         return Range(_combined(self.cuts, other.cuts, _OR))
 

@@ -12,8 +12,8 @@ from registry.catalogue import statements
 from registry.catalogue.tables import moment
 from registry.names import Kind
 from registry.ranges import Interval, Range
-from registry.resolution.candidates import Candidate, Environments, Extent, Need, Platform, Population
-from registry.versions import Version, key, parse_version
+from registry.resolution.candidates import COUNTED, Candidate, Environments, Extent, Need, Platform, Population
+from registry.versions import Version, key, parse_version, version_of
 
 Values = dict[str, Any]
 
@@ -42,6 +42,10 @@ class CatalogueSnapshot:
     def needs(self, model: str) -> Sequence[Need]:
         return sorted(tuple(row) for row in self._rows(statements.NEEDS, {"kind": "model", "name": model}))
 
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+        rows = self._rows(statements.needed(wanted.status), _population(wanted))
+        return sorted(((row.required_kind, row.required_name, row.range), version_of(row.newest)) for row in rows)
+
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         statement = statements.ends(wanted.status, "DESC", with_need=wanted.need is not None)
         return _versions(self._rows(statement, _population(wanted) | {"most": most}))
@@ -55,7 +59,7 @@ class CatalogueSnapshot:
         if not newest:
             return None
         statement = statements.count(wanted.status, with_need=wanted.need is not None)
-        ((count,),) = self._rows(statement, _population(wanted))
+        ((count,),) = self._rows(statement, _population(wanted) | {"most": COUNTED})
         return Extent(count, *self.oldest(wanted, 1), *newest)
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:

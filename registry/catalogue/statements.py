@@ -93,10 +93,11 @@ def _of_keys(columns: str, table: str, condition: str = "true") -> TextClause:
     return text(f"SELECT {columns} FROM {table} WHERE {own}").bindparams(keys)
 
 
-def _population(status: Status | None, *, with_need: bool) -> tuple[str, str]:
+def _population(status: Status | None, *, with_need: bool, need: str = "") -> tuple[str, str]:
     """The leading table's key, and all that follows SELECT: versions of a name, in an interval, and with a need.
 
-    What is rare leads: yanks, then pre-releases, which have an index of their own, then those with the need.
+    The need is given, or that of a row of the table ``need``. What is rare leads: yanks, then pre-releases, which have
+    an index of their own, then those with the need.
     """
     plain = "requirements" if with_need else "versions"
     leading = {"yanked": "yanks", "pre-release": "prereleases"}.get(status or "", plain)
@@ -106,7 +107,7 @@ def _population(status: Status | None, *, with_need: bool) -> tuple[str, str]:
         _between(f"{leading}.precedence"),
         _holds() if status == "yanked" else _of_status(leading, status),
         *(_equal(table, leading) for table in tables if table != leading),
-        *([_given(NEED, "requirements")] if with_need else []),
+        *([_equal("requirements", need, NEED) if need else _given(NEED, "requirements")] if with_need else []),
         "versions.published_at <= :as_of",
     ]
     rows = " CROSS JOIN ".join("versions AS prereleases" if one == "prereleases" else one for one in tables)
@@ -159,9 +160,20 @@ def ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: boo
 
 @cache
 def count(status: Status | None, *, with_need: bool) -> TextClause:
-    """How many versions of a name there are."""
+    """How many versions of a name there are, ``most`` at most."""
     _, rows = _population(status, with_need=with_need)
-    return text(f"SELECT count(*) {rows}")
+    return text(f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT :most) AS counted")
+
+
+@cache
+def needed(status: Status | None) -> TextClause:
+    """What versions of a name require, each with the key of the newest that does."""
+    place, rows = _population(status, with_need=True, need="found")
+    needs = ", ".join(f"found.{column}" for column in NEED)
+    newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
+    found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
+    there = f"SELECT * FROM ({newest} WHERE found.{NEED[0]} IS NOT NULL) AS needed WHERE newest IS NOT NULL"
+    return text(f"{found} {there}")
 
 
 @cache

@@ -64,28 +64,25 @@ class Availability:
 
         return _newest_in(versions, below)
 
-    def models(self) -> Iterator[Candidate]:
-        """The model's versions in the order of choice, one of each sort: any other is like one that is newer.
+    @cached_property
+    def models(self) -> Mapping[tuple[Need, Status], Version]:
+        """The newest version of each sort that the model has among those admitted, newest first.
 
-        The preferred one, the newest of all, and only if these are not taken the newest of each requirement.
+        Any other is like one of these, and older.
         """
+        name, found = self.question.model.name, dict[tuple[Need, Status], Version]()
+        for status, versions in self.of_model.items():
+            for interval in reversed(versions.intervals):
+                for need, newest in self.snapshot.needed(Population("model", name, interval, status)):
+                    found.setdefault((need, status), newest)
+        return dict(sorted(found.items(), key=lambda one: key(one[1]), reverse=True))
+
+    def preferred_model(self) -> Candidate | None:
+        """The version of the model that the preferences name, if it is published."""
         name = self.question.model.name
         preferred = self.preferences.get(("model", name))
-        newest = [self.newest("model", name, status, versions) for status, versions in self.of_model.items()]
-        yield from self._models((preferred,))
-        yield from self._models(_newest_first(newest))
-        yield from self._models(self._newest_of_needs)
-
-    @cached_property
-    def _newest_of_needs(self) -> tuple[Version, ...]:
-        name = self.question.model.name
-        sorts = product(self.snapshot.needs(name), self.of_model.items())
-        return _newest_first(self.newest("model", name, status, versions, need) for need, (status, versions) in sorts)
-
-    def _models(self, versions: Iterable[Version | None]) -> Iterator[Candidate]:
-        for version in versions:
-            if version is not None:
-                yield from self.snapshot.candidates("model", self.question.model.name, (version,))
+        found = () if preferred is None else self.snapshot.candidates("model", name, (preferred,))
+        return found[0] if found else None
 
     def framework(self, name: str, status: Status, versions: Range) -> Version | None:
         """The newest framework of ``versions`` with that status that an image provides where it will do."""
@@ -160,7 +157,7 @@ def _newest_in(versions: Range, newest: Callable[[Interval], Version | None]) ->
     costs few questions.
     """
     while not versions.is_empty():
-        found = newest(versions.intervals[0].until(versions.intervals[-1]))
+        found = newest(versions.hull)
         if found is None or versions.contains(found):
             return found
         versions &= Range.between(LEAST, found)

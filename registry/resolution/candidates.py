@@ -23,6 +23,9 @@ Platform = tuple[str, str, str]
 Status = Literal["release", "pre-release", "yanked"]
 """What a version is; one that is yanked is nothing else."""
 
+COUNTED = 1001
+"""Where counting ends: nobody needs to know how many more there are than a thousand."""
+
 STATUSES: tuple[Status, ...] = ("release", "pre-release", "yanked")
 
 ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")
@@ -110,7 +113,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How many versions there are, and between which."""
+    """How many versions there are, counted up to ``COUNTED``, and between which."""
 
     count: int
     oldest: Version
@@ -143,6 +146,10 @@ class Snapshot(Protocol):
 
     def needs(self, model: str) -> Sequence[Need]:
         """What the versions of the model require, each once, sorted."""
+        ...
+
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+        """What these versions of a model require, each once, with the newest that does; sorted by requirement."""
         ...
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

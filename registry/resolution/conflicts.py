@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from artifacts.errors import BenchlockError
 from registry.names import Kind
+from registry.resolution.candidates import COUNTED
 
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
@@ -41,7 +42,7 @@ class Asked:
 class Rejected:
     """Versions, newest first, that are out for one reason; none where the name itself is the trouble.
 
-    ``count`` is of all of them, ``versions`` are at most ``LISTED``.
+    ``count`` is of all of them, up to ``COUNTED``; ``versions`` are at most ``LISTED``.
     """
 
     kind: Kind
@@ -120,7 +121,8 @@ def listed(versions: Sequence[str], count: int | None = None, oldest: str = "") 
     count = len(versions) if count is None else count
     if count <= SHOWN:
         return ", ".join(versions)
-    return f"{', '.join(versions[:SHOWN])} and {count - SHOWN} more down to {oldest or versions[-1]}"
+    more = f"over {COUNTED - 1 - SHOWN}" if count >= COUNTED else count - SHOWN
+    return f"{', '.join(versions[:SHOWN])} and {more} more down to {oldest or versions[-1]}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -1,15 +1,15 @@
 """Why a search found nothing: out of the facts that rule everything out, what was asked and why all there is is out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from registry.constraints import ANY, Constraint
 from registry.ranges import Range
-from registry.resolution.candidates import Candidate, Requirement
+from registry.resolution.candidates import Candidate, Need, Requirement
 from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest
 from registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
 from registry.resolution.search import Search
-from registry.versions import key
 
 _NAMES = 5
 """Names of images that are told of before the rest is counted."""
@@ -65,33 +65,30 @@ def _environments(search: Search) -> Conflict:
 
 def _askings(search: Search) -> list[_Asking]:
     """What the model's versions ask for, those of the newest first; more than a few are taken together by framework."""
-    found = []
-    needs = [fact.need for fact in search.facts_of_conflict if fact.sort == "needs"]
-    for need in search.snapshot.needs(search.question.model.name) if None in needs else filter(None, needs):
-        models = crowd_of(search.snapshot, "model", search.question.model.name, search.available.of_model, need)
-        if models is not None:
-            found.append(_Asking(_requirement(search, need[1], Constraint.parse(need[2]), models), models))
-    found.sort(key=lambda one: key(one.models.newest), reverse=True)
-    if len(found) <= SHOWN:
-        return found
-    names = dict.fromkeys(one.requirement.name for one in found)
-    return [_together(search, [one for one in found if one.requirement.name == name]) for name in names]
+    needs = dict.fromkeys(need for need, _ in search.available.models)
+    names = dict.fromkeys(name for _, name, _ in needs)
+    together = {name: [need for need in needs if need[1] == name] for name in names}
+    groups = together.values() if len(needs) > SHOWN else [[need] for need in needs]
+    return [_asking(search, some, _models(search, some if len(groups) > 1 else None)) for some in groups]
 
 
-def _together(search: Search, askings: list[_Asking]) -> _Asking:
-    """The models' requirements of one framework as one: the union of them."""
-    constraints = [one.requirement.constraint for one in askings]
-    versions = Range.union(one.range for one in constraints)
-    prereleases = Range.union(one.prereleases for one in constraints)
-    models = askings[0].models
-    for one in askings[1:]:
-        models |= one.models
-    constraint = Constraint(versions, prereleases, str(versions))
-    return _Asking(_requirement(search, askings[0].requirement.name, constraint, models), models, len(askings))
+def _models(search: Search, needs: Sequence[Need] | None) -> Crowd:
+    """The model's admitted versions with one of these requirements; all of them without."""
+    name, admitted = search.question.model.name, search.available.of_model
+    crowds = (crowd_of(search.snapshot, "model", name, admitted, need) for need in needs or (None,))
+    return reduce(Crowd.__or__, (one for one in crowds if one is not None))
 
 
-def _requirement(search: Search, framework: str, constraint: Constraint, models: Crowd) -> Requirement:
-    return Requirement("framework", framework, constraint, f"model/{search.question.model.name} {models}")
+def _asking(search: Search, needs: Sequence[Need], models: Crowd) -> _Asking:
+    """The requirements of one framework as one: the union of them."""
+    constraints = [Constraint.parse(text) for _, _, text in needs]
+    constraint, framework = constraints[0], needs[0][1]
+    if len(constraints) > 1:
+        versions = Range.union(one.range for one in constraints)
+        prereleases = Range.union(one.prereleases for one in constraints)
+        constraint = Constraint(versions, prereleases, str(versions))
+    asked_by = f"model/{search.question.model.name} {models}"
+    return _Asking(Requirement("framework", framework, constraint, asked_by), models, len(constraints))
 
 
 def _narrowing(search: Search, framework: str) -> tuple[Requirement, ...]:

@@ -38,12 +38,25 @@ def nearest_fixes(search: Search) -> tuple[Fix, ...]:
     if search.asking(_loosened(search.question, fields)).find() is None:
         return ()
     for size in range(1, _MOST + 1):
+        those = [field for field in fields if _plays_a_part(search, field)] if size == 1 else fields
         found = (
-            _tried(search, some) for some in combinations(fields, size) if not {"image", "image.version"} <= {*some}
+            _tried(search, some) for some in combinations(those, size) if not {"image", "image.version"} <= {*some}
         )
         if fixes := tuple(fix for fix in found if fix is not None):
             return fixes
     return ()
+
+
+def _plays_a_part(search: Search, field: Field) -> bool:
+    """Whether the field alone may help: not if it says nothing of any kind in the conflict."""
+    kinds = {fact.kind for fact in search.facts_of_conflict}
+    match field:
+        case "prereleases":
+            return True
+        case "model.version" | "dataset.version":
+            return _kind(field) in kinds
+        case _:
+            return "framework" in kinds
 
 
 def changed(question: Question, changes: Mapping[str, Any]) -> Question:

@@ -90,8 +90,8 @@ class Source(Protocol[P, S, F]):
         """What holds from the start."""
         ...
 
-    def choose(self, package: P, allowed: S) -> S | Incompatibility[P, S, F]:
-        """The single value in ``allowed`` that is preferred, as a set; or a fact that rules out all of ``allowed``."""
+    def choose(self, package: P, allowed: S) -> S | Sequence[Incompatibility[P, S, F]]:
+        """The single value in ``allowed`` that is preferred, as a set; or facts, one of which rules out all of it."""
         ...
 
     def implied(self, package: P, value: S) -> Iterable[Incompatibility[P, S, F]]:
@@ -139,27 +139,34 @@ class Solver(Generic[P, S, F]):
                 return self._decided
             waiting = [package]
             chosen = self._source.choose(package, self._allowed[package])
-            if isinstance(chosen, Incompatibility):
-                self._add([chosen])
+            if isinstance(chosen, Sequence):
+                self._add(chosen)
             elif not self._add(self._source.implied(package, chosen)):
                 self._decided[package] = chosen
                 self._assign(package, chosen, None)
 
     def _add(self, incompatibilities: Iterable[Incompatibility[P, S, F]]) -> bool:
-        """Whether any of them was new."""
+        """Whether any of them was new.
+
+        Raises:
+            UnsolvableError: one of them rules out everything.
+        """
         fresh = [one for one in incompatibilities if id(one) not in self._known]
         self._kept += fresh  # keeps them alive, so that an id stays theirs
         self._known |= {id(one) for one in fresh}
         for one in fresh:
+            if not one.terms:
+                raise UnsolvableError(one)
             for package in one.terms:
                 self._about[package].append(one)
         return bool(fresh)
 
     def _propagate(self, changed: Iterable[P]) -> None:
         """Narrow what follows from the packages that changed, and what follows from that."""
-        waiting = list(changed)
+        waiting = dict.fromkeys(changed)
         while waiting:
-            for incompatibility in reversed(self._about[waiting.pop()]):
+            changed_last, _ = waiting.popitem()
+            for incompatibility in reversed(self._about[changed_last]):
                 outside = self._outside(incompatibility)
                 if outside is None:
                     continue
@@ -167,11 +174,11 @@ class Solver(Generic[P, S, F]):
                     learned = self._learn(incompatibility)
                     (package,) = self._outside(learned) or ()
                     self._assign(package, ~learned.terms[package], learned)
-                    waiting = [package]
+                    waiting = {package: None}
                     break
                 (package,) = outside
                 self._assign(package, ~incompatibility.terms[package], incompatibility)
-                waiting.append(package)
+                waiting[package] = None
 
     def _outside(self, incompatibility: Incompatibility[P, S, F]) -> tuple[P, ...] | None:
         """The one package that must leave its set, or none: it is violated; ``None`` if nothing follows yet."""

@@ -11,7 +11,7 @@ from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.admission import Admitted
 from registry.resolution.availability import EVERY
-from registry.resolution.candidates import Candidate, Need, Population, Requirement, Snapshot, Status
+from registry.resolution.candidates import COUNTED, Candidate, Need, Population, Requirement, Snapshot, Status
 from registry.resolution.conflicts import LISTED, Code, Rejected, listed
 from registry.resolution.search import Search
 from registry.versions import Version, key
@@ -19,7 +19,10 @@ from registry.versions import Version, key
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Versions of one name, at least one: ``count`` of them, the newest ``LISTED`` newest first, and the oldest."""
+    """Versions of one name, at least one: the newest ``LISTED`` newest first, and the oldest.
+
+    ``count`` of them, counted up to ``COUNTED``.
+    """
 
     versions: tuple[Version, ...]
     count: int
@@ -37,7 +40,7 @@ class Crowd:
         """Both, which have nothing in common."""
         versions = sorted((*self.versions, *other.versions), key=key, reverse=True)
         oldest = min(self.oldest, other.oldest, key=key)
-        return Crowd(tuple(versions[:LISTED]), self.count + other.count, oldest)
+        return Crowd(tuple(versions[:LISTED]), min(self.count + other.count, COUNTED), oldest)
 
     def __str__(self) -> str:
         return listed(self.texts, self.count, str(self.oldest))
@@ -52,7 +55,7 @@ def crowd(snapshot: Snapshot, population: Population, versions: Range) -> Crowd 
         extent = snapshot.extent(wanted)
         if extent is not None:
             found += snapshot.newest(wanted, LISTED - len(found)) if len(found) < LISTED else ()
-            count, oldest = count + extent.count, extent.oldest
+            count, oldest = min(count + extent.count, COUNTED), extent.oldest
     return Crowd(tuple(found), count, oldest) if oldest is not None else None
 
 

@@ -11,6 +11,7 @@ class Remembering:
     def __init__(self, snapshot: Snapshot) -> None:
         self.names = cache(snapshot.names)
         self.needs = cache(snapshot.needs)
+        self.needed = cache(snapshot.needed)
         self.newest = cache(snapshot.newest)
         self.oldest = cache(snapshot.oldest)
         self.extent = cache(snapshot.extent)

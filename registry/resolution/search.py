@@ -9,10 +9,10 @@ for each requirement, and that nothing in a set of frameworks can be had is lear
 with the number of different requirements, not with the number of versions.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Literal
 
 from registry.names import Kind
@@ -52,6 +52,7 @@ class Search:
         self.preferences = preferences
         self.available = Availability(question, self.snapshot, preferences)
         self.facts_of_conflict: tuple[Fact, ...] = ()
+        self._needed: dict[Need, Ruling] = {}
         self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[Strand, Version], ...]]] = {}
 
     def asking(self, question: Question) -> "Search":
@@ -72,37 +73,84 @@ class Search:
     # What the solver asks: registry.resolution.pubgrub.Source.
 
     def facts(self) -> Iterator[Ruling]:
-        needs, dataset = self.snapshot.needs(self.question.model.name), self.question.dataset
+        dataset = self.question.dataset
+        models = {strand: self.available.of_model[strand[1]] for strand in self.available.models}
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
-        yield Incompatibility.of({"model": ~_strands(needs, self.available.of_model)}, Fact("asked", "model"))
+        yield Incompatibility.of({"model": ~Choices(models)}, Fact("asked", "model"))
         yield Incompatibility.of({"dataset": ~_strands((dataset.name,), datasets)}, Fact("asked", "dataset"))
-        for some, need in (*(((one,), one) for one in needs), (needs, None)):  # what holds of all is looked at first
-            models = _strands(some, dict.fromkeys(STATUSES, Range.ALL))
-            frameworks = reduce(or_, map(self._frameworks_of, some), Choices())
-            yield Incompatibility.of({"model": models, "framework": ~frameworks}, Fact("needs", "framework", need))
 
-    def choose(self, package: Kind, allowed: Choices) -> Choices | Ruling:
+    def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
         choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
-        return choosing[package](allowed) or self._absent(package, allowed)
+        chosen = choosing[package](allowed)
+        if chosen is not None:
+            return chosen
+        if package == "framework":
+            return self._no_framework(allowed)
+        return (Incompatibility.of({package: allowed}, Fact("absent", package)),)
 
     def implied(self, package: Kind, value: Choices) -> Sequence[Ruling]:
-        if package != "framework":
-            return ()
-        (name, status), version = value.single()
+        match package:
+            case "model":
+                (need, _status), _ = value.single()
+                return (self._needs(need),)
+            case "framework":
+                return (self._provides(value),)
+            case _:
+                return ()
+
+    def _needs(self, need: Need) -> Ruling:
+        if need not in self._needed:
+            models = _strands((need,), dict.fromkeys(STATUSES, Range.ALL))
+            frameworks = _strands((need[1],), self.available.of_framework(need))
+            ruling: Ruling = Incompatibility.of(
+                {"model": models, "framework": ~frameworks}, Fact("needs", "framework", need)
+            )
+            self._needed[need] = ruling
+        return self._needed[need]
+
+    def _provides(self, framework: Choices) -> Ruling:
+        (name, status), version = framework.single()
         place = (name, key(version))
         if place not in self._provided:
             images = tuple(((*place, image), chosen) for image, chosen in self.available.images(name, status, version))
             choices = Choices({strand: Range.exactly(chosen) for strand, chosen in images})
-            ruling: Ruling = Incompatibility.of({"framework": value, "image": ~choices}, Fact("provided", "image"))
+            ruling: Ruling = Incompatibility.of({"framework": framework, "image": ~choices}, Fact("provided", "image"))
             self._provided[place] = (ruling, images)
-        return (self._provided[place][0],)
+        return self._provided[place][0]
+
+    def _no_framework(self, allowed: Choices) -> Sequence[Ruling]:
+        """That nothing in ``allowed`` is there, nor above the newest that any version of the model could have.
+
+        It rules out other versions of the model too: what these require is said with it. If there is nothing for any of
+        them, one fact says so of all.
+        """
+        needs = dict.fromkeys(need for need, _ in self.available.models)
+        wanted = self._wanted(needs)
+        newest = {strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()}
+        absent = Choices({strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}) | allowed
+        ruling: Ruling = Incompatibility.of({"framework": absent}, Fact("absent", "framework"))
+        if any(newest.values()):
+            return (*(self._needs(need) for need in needs), ruling)
+        models = _strands(needs, dict.fromkeys(STATUSES, Range.ALL))
+        every: Ruling = Incompatibility.of({"model": models, "framework": ~wanted}, Fact("needs", "framework"))
+        return (ruling, every)
+
+    def _wanted(self, needs: Iterable[Need]) -> Choices:
+        """All that any of the requirements lets in."""
+        parts: defaultdict[Strand, list[Range]] = defaultdict(list)
+        for need in needs:
+            for status, versions in self.available.of_framework(need).items():
+                parts[need[1], status].append(versions)
+        return Choices({strand: Range.union(some) for strand, some in parts.items()})
 
     def _model(self, allowed: Choices) -> Choices | None:
-        for model in self.available.models():
-            strand = (need_of(model), model.status)
-            if allowed.of(strand).contains(model.version):
-                return Choices.one(strand, model.version)
-        return None
+        preferred = self.available.preferred_model()
+        if preferred is not None:
+            strand = (need_of(preferred), preferred.status)
+            if allowed.of(strand).contains(preferred.version):
+                return Choices.one(strand, preferred.version)
+        models = self.available.models.items()
+        return next((Choices.one(*one) for one in models if allowed.of(one[0]).contains(one[1])), None)
 
     def _framework(self, allowed: Choices) -> Choices | None:
         return self._preferred_first("framework", allowed, self.available.framework)
@@ -135,22 +183,6 @@ class Search:
             if there:
                 return Choices.one(*max(there, key=lambda one: key(one[1])))
         return None
-
-    def _absent(self, kind: Kind, allowed: Choices) -> Ruling:
-        """That there is nothing in ``allowed``; of frameworks, nor above the newest that any requirement could have."""
-        if kind == "framework":
-            names = {strand[0] for strand in allowed.parts}
-            needs = (need for need in self.snapshot.needs(self.question.model.name) if need[1] in names)
-            wanted = reduce(or_, map(self._frameworks_of, needs), Choices())
-            newest = {
-                strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()
-            }
-            above = {strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}
-            allowed |= Choices(above)
-        return Incompatibility.of({kind: allowed}, Fact("absent", kind))
-
-    def _frameworks_of(self, need: Need) -> Choices:
-        return _strands((need[1],), self.available.of_framework(need))
 
     def _candidate(self, kind: Kind, chosen: Choices) -> Candidate:
         strand, version = chosen.single()

@@ -58,10 +58,10 @@ class Problem:
     def facts(self) -> Iterable[Ruling]:
         return self.rulings[::2]
 
-    def choose(self, package: str, allowed: Some) -> Some | Ruling:
+    def choose(self, package: str, allowed: Some) -> Some | Sequence[Ruling]:
         there = allowed.values & self.existing[package]
         if not there:
-            return Incompatibility.of({package: allowed}, f"no {package} in {sorted(allowed.values)}")
+            return (Incompatibility.of({package: allowed}, f"no {package} in {sorted(allowed.values)}"),)
         self.chosen.append((package, min(there)))
         return Some(frozenset({min(there)}))
 

@@ -10,6 +10,7 @@ from registry.names import Kind, parse_target
 from registry.ranges import Interval
 from registry.resolution.availability import Preferences
 from registry.resolution.candidates import (
+    COUNTED,
     Candidate,
     Environments,
     Extent,
@@ -35,6 +36,13 @@ class Universe:
     def needs(self, model: str) -> Sequence[Need]:
         return sorted({need for one in self.of("model", model) for need in one.requires})
 
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+        found: dict[Need, Version] = {}
+        for one in self._population(wanted):
+            for need in one.requires:
+                found.setdefault(need, one.version)
+        return sorted(found.items())
+
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         return [one.version for one in self._population(wanted)][:most]
 
@@ -43,7 +51,7 @@ class Universe:
 
     def extent(self, wanted: Population) -> Extent | None:
         found = self._population(wanted)
-        return Extent(len(found), found[-1].version, found[0].version) if found else None
+        return Extent(min(len(found), COUNTED), found[-1].version, found[0].version) if found else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
         found = {key(one.version): one for one in self.of(kind, name)}

@@ -108,6 +108,8 @@ def answers(snapshot: Snapshot, order: random.Random) -> Iterator[object]:
         for most in (1, 2):
             yield population, list(snapshot.newest(population, most)), list(snapshot.oldest(population, most))
         yield population, snapshot.extent(population)
+        if population.kind == "model" and population.need is None:
+            yield population, list(snapshot.needed(population))
     for wanted in (*PLAIN, *order.sample(ENVIRONMENTS, ASKED)):
         yield wanted, snapshot.provided(wanted), list(snapshot.providers(wanted))
 

@@ -206,7 +206,12 @@ def test_whatever_is_changed_gives_a_manifest_or_an_error_with_a_place(
     refused = refusal(text)
     if refused is None:
         manifest = published(read_authored(text, "manifest.yaml"))
-        assert parse_published(content(manifest)) == manifest
+        try:
+            read_again = parse_published(content(manifest))
+        except InvalidInputError as error:  # a file of an image that is published with other bytes than it names
+            assert "is no file of the image" in error.what  # noqa: PT017 - raised or not, both are right
+            return
+        assert read_again == manifest
     else:
         assert re.fullmatch(r"([^ ]+ \()?manifest\.yaml, line 1\)?", str(refused.where)), refused
         assert "$" not in refused.what

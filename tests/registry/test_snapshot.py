@@ -47,6 +47,9 @@ def providers(status: Status = "release", images: Status = "release", image: str
 FEW: dict[str, Asking] = {
     "names": lambda snapshot: snapshot.names("model"),
     "needs": lambda snapshot: snapshot.needs("m"),
+    "needed": lambda snapshot: [
+        snapshot.needed(one) for one in POPULATIONS if one.kind == "model" and one.need is None
+    ],
     "platforms": lambda snapshot: snapshot.platforms("f"),
     "images": lambda snapshot: snapshot.images("f"),
     "candidates": lambda snapshot: [snapshot.candidates(*named, (parse_version("1.7.0"),)) for named in NAMED],

@@ -74,7 +74,7 @@ def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: Catalogue) -> Why:
     """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
     request = parse_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
-        return why(lock.artifacts(), kind, name, Search(question_of(request), snapshot, {}))
+        return why(lock.artifacts(), kind, name, Search.of(question_of(request), snapshot, {}))
 
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:

@@ -3,7 +3,7 @@
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
@@ -35,6 +35,13 @@ class Availability:
         self.question = question
         self.snapshot = snapshot
         self.preferences = preferences
+        self._of_frameworks: dict[Hashable, Admitted] = {}
+
+    def asking(self, question: Question) -> "Availability":
+        """The same of another question; what frameworks are asked for is worked out once."""
+        other = Availability(question, self.snapshot, self.preferences)
+        other._of_frameworks = self._of_frameworks
+        return other
 
     def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> Admitted:
         """The versions of the name that may be chosen under ``constraints``, by status."""
@@ -50,8 +57,12 @@ class Availability:
 
     def of_framework(self, need: Need) -> Admitted:
         """The versions of the framework that ``need``, and the request's narrowing of it, let in."""
-        narrowed = () if self.question.framework is None else (self.question.framework,)
-        return self.admitted("framework", need[1], Constraint.parse(need[2]), *narrowed)
+        narrowing = self.question.framework
+        place = (need, str(narrowing), "framework" in self.question.prereleases, "framework" in self.question.yanked)
+        if place not in self._of_frameworks:
+            constraints = (Constraint.parse(need[2]), *(() if narrowing is None else (narrowing,)))
+            self._of_frameworks[place] = self.admitted("framework", need[1], *constraints)
+        return self._of_frameworks[place]
 
     def newest(
         self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None

@@ -1,8 +1,8 @@
 """Changes of a request that would give it an answer: as few fields as possible, and every proposal was solved with."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, product, zip_longest
+from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
 from registry.constraints import Constraint
@@ -12,7 +12,7 @@ from registry.names import KINDS, Kind
 from registry.ranges import Interval, Range
 from registry.resolution.availability import EVERY
 from registry.resolution.candidates import STATUSES, Population, Question, Requirement, Resolution
-from registry.resolution.conflicts import Fix
+from registry.resolution.conflicts import SHOWN, Fix
 from registry.resolution.search import Search
 from registry.versions import Version
 
@@ -28,21 +28,21 @@ FIELDS: tuple[Field, ...] = (
 _MOST = 3
 """Fields that one fix changes at most."""
 
-_TRIED = 8
+_TRIED = 5
 """Versions of each sort (releases, pre-releases, yanked ones) that are tried, the nearest first."""
 
 
 def nearest_fixes(search: Search) -> tuple[Fix, ...]:
-    """Every way to an answer that changes the fewest fields of the request; none, if three are not enough."""
+    """A few ways to an answer that change the fewest fields of the request; none, if three are not enough."""
     fields = [field for field in FIELDS if _is_open(search.question, field)]
-    if search.asking(_loosened(search.question, fields)).find() is None:
-        return ()
     for size in range(1, _MOST + 1):
+        if size > 1 and search.asking(_loosened(search.question, fields)).find() is None:
+            return ()
         those = [field for field in fields if _plays_a_part(search, field)] if size == 1 else fields
         found = (
             _tried(search, some) for some in combinations(those, size) if not {"image", "image.version"} <= {*some}
         )
-        if fixes := tuple(fix for fix in found if fix is not None):
+        if fixes := tuple(islice((fix for fix in found if fix is not None), SHOWN)):
             return fixes
     return ()
 
@@ -130,7 +130,14 @@ def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
     if asked is not None:
         for status, name in product(STATUSES, _names(search, question, kind)):
             near = _nearest(search, Population(kind, name, EVERY, status), asked.range)
-            yield from map(str, near)
+            yield from map(str, filter(_required(search, question, name), near) if kind == "framework" else near)
+
+
+def _required(search: Search, question: Question, framework: str) -> Callable[[Version], bool]:
+    """Whether a version of the framework is one that some version of the model asks for; no other can help."""
+    available = search.asking(replace(question, framework=None)).available
+    asked = [Constraint.parse(text).range for (_, name, text), _ in available.models if name == framework]
+    return Range.union(asked).contains
 
 
 def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:

@@ -43,7 +43,7 @@ def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) ->
         UnknownNameError: the catalogue has no model, dataset or image of a name in the question.
         ConflictError: no versions fit together; it says who asked for what, why each was rejected, and what would do.
     """
-    search = Search(question, snapshot, preferences)
+    search = Search.of(question, snapshot, preferences)
     for requirement in (question.model, question.dataset, question.image):
         if requirement is not None and not _is_known(search, requirement):
             raise _unknown(requirement, snapshot)

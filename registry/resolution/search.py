@@ -46,29 +46,40 @@ Ruling = Incompatibility[Kind, Choices, Fact]
 class Search:
     """One question over one snapshot. ``facts_of_conflict``: what rules out everything, once ``find`` found nothing."""
 
-    def __init__(self, question: Question, snapshot: Snapshot, preferences: Preferences) -> None:
-        self.question = question
-        self.snapshot = snapshot if isinstance(snapshot, Remembering) else Remembering(snapshot)
-        self.preferences = preferences
-        self.available = Availability(question, self.snapshot, preferences)
+    def __init__(self, available: Availability) -> None:
+        self.available = available
+        self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
+        self._found: dict[Question, tuple[Resolution | None, tuple[Fact, ...]]] = {}
         self._needed: dict[Need, Ruling] = {}
         self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[Strand, Version], ...]]] = {}
 
+    @classmethod
+    def of(cls, question: Question, snapshot: Snapshot, preferences: Preferences) -> "Search":
+        """The search for what answers ``question``; it puts each question to the snapshot once."""
+        return cls(Availability(question, Remembering(snapshot), preferences))
+
     def asking(self, question: Question) -> "Search":
         """Another question over the same snapshot, with the same preferences."""
-        return Search(question, self.snapshot, self.preferences)
+        other = Search(self.available.asking(question))
+        other._found = self._found
+        return other
 
     def find(self) -> Resolution | None:
-        """The preferred resolution, or ``None`` if there is none."""
+        """The preferred resolution, or ``None`` if there is none; searched for once for each question."""
+        if self.question not in self._found:
+            self._found[self.question] = self._find()
+        found, self.facts_of_conflict = self._found[self.question]
+        return found
+
+    def _find(self) -> tuple[Resolution | None, tuple[Fact, ...]]:
         try:
             found = Solver[Kind, Choices, Fact](ORDER, Choices.ALL, self).solve()
         except UnsolvableError as unsolvable:
-            self.facts_of_conflict = unsolvable.incompatibility.facts()
-            return None
+            return None, unsolvable.incompatibility.facts()
         model, framework, image, dataset = (self._candidate(kind, found[kind]) for kind in ORDER)
         platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
-        return Resolution(model, framework, image, dataset, platforms)
+        return Resolution(model, framework, image, dataset, platforms), ()
 
     # What the solver asks: registry.resolution.pubgrub.Source.
 
@@ -186,8 +197,8 @@ class Search:
 
     def _candidate(self, kind: Kind, chosen: Choices) -> Candidate:
         strand, version = chosen.single()
-        names = {"model": self.question.model.name, "image": strand[-1]}
-        (candidate,) = self.snapshot.candidates(kind, names.get(kind, strand[0]), (version,))
+        names: dict[Kind, str] = {"model": self.question.model.name, "image": strand[-1]}
+        (candidate,) = self.snapshot.candidates(kind, names.get(kind) or strand[0], (version,))
         return candidate
 
 

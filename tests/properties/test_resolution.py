@@ -69,7 +69,7 @@ def test_it_agrees_with_brute_force_in_any_order_of_rows(
 ) -> None:
     expected = brute_force(asked, rows, preferences)
     order.shuffle(rows)
-    found = Search(asked, Universe(rows), preferences).find()
+    found = Search.of(asked, Universe(rows), preferences).find()
     assert (None if found is None else chosen(found)) == expected
 
 
@@ -78,7 +78,7 @@ def test_it_agrees_with_brute_force_in_any_order_of_rows(
 def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_need(
     rows: list[Candidate], asked: Question
 ) -> None:
-    search = Search(asked, Universe(rows), {})
+    search = Search.of(asked, Universe(rows), {})
     if search.find() is not None:
         return
     fixes = nearest_fixes(search)
@@ -94,7 +94,7 @@ def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_n
 def test_an_explanation_names_every_requirement_and_does_not_depend_on_the_order(
     rows: list[Candidate], asked: Question, order: random.Random
 ) -> None:
-    if Search(asked, Universe(rows), {}).find() is not None:
+    if Search.of(asked, Universe(rows), {}).find() is not None:
         return
     conflicts = []
     for _ in range(2):

@@ -24,7 +24,7 @@ def answer(case: dict[str, Any], target: str | None = None) -> Why:
     for one, chosen in case["lock"].items():
         named, _, version = chosen.partition(" ")
         locked[one] = LockedArtifact(name=named, version=version, digest=digest_bytes(chosen.encode()))
-    return why(locked, kind, name, Search(question(case["request"]), Universe(candidates(case["index"])), {}))
+    return why(locked, kind, name, Search.of(question(case["request"]), Universe(candidates(case["index"])), {}))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

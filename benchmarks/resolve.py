@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.resolving.asking import ask_others, measure
+from benchmarks.resolving.asking import LIMIT, ask_others, measure
 from benchmarks.resolving.families import Family, families
 from benchmarks.resolving.report import Row, bars, machine, table, write
 
@@ -21,8 +21,8 @@ A cell is `whole process / solving`, in milliseconds of CPU (user and system), t
 round each request is asked once, with another seed, so that each lock is a new one. The whole process is
 `benchlock lock` from its start to the written lock, or to the printed explanation, with compiled byte code; before each
 the database is dropped from the page cache. Solving is the resolver, explanation included, in a fresh process that has
-loaded its modules and opened the catalogue. Every lock is compared with the answer that the catalogue was made to have.
-Growth is the largest factor from one step to the next.
+loaded its modules and opened the catalogue. What takes over {limit} s is ended: `over`. Every lock is compared with the
+answer that the catalogue was made to have. Growth is the largest factor from one step to the next.
 
 resolvelib solves with a plain provider, candidates in memory; how many names the catalogue has does not matter to it.
 `uv pip compile` is the whole process with a warm cache, on packages of the same names, versions and requirements, from
@@ -51,7 +51,7 @@ def main() -> None:
     took = f"{(time.monotonic() - start) / 60:.0f} minutes, load average {min(loads):.2f} to {max(loads):.2f}"
     lines = [*machine(), f"- {datetime.now(UTC):%Y-%m-%d}, {took}"]
     tables = [table(*one) for one in found]
-    method = METHOD.format(rounds=options.rounds)
+    method = METHOD.format(rounds=options.rounds, limit=LIMIT)
     write(RESULTS, "resolve", "\n".join(["## Resolving", "", *lines, "", method, *tables, "### Bars", "", *verdicts]))
 
 

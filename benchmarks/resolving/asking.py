@@ -18,7 +18,7 @@ from benchmarks.resolving.universes import NAMES, Ask, Universe
 from registry.names import Kind
 
 BENCHLOCK = Path(sys.executable).parent / "benchlock"
-LIMIT = 60
+LIMIT = 10
 """Seconds of CPU after which benchlock is ended."""
 
 _LONG = 1  # second of others, after which one round will do

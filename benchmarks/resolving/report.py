@@ -72,10 +72,14 @@ def table(family: Family, rows: Sequence[Row]) -> str:
             f"{milliseconds(row.taken[step].median('whole'))} / {milliseconds(row.taken[step].median('solving'))}"
             for step in steps
         ]
-        growth = f"{row.growth('whole'):.2f} / {row.growth('solving'):.2f}"
+        growth = " / ".join(_shown("{:.2f}", row.growth(of)) for of in ("whole", "solving"))
         others = [row.resolvelib, row.uv] if asked else []
         lines.append(_line([row.title, row.outcome, *cells, growth, *others]))
     return f"### {family.title}\n\n{family.about}\n\n" + "\n".join(lines) + "\n"
+
+
+def _shown(form: str, value: float) -> str:
+    return "over" if math.isinf(value) else form.format(value)
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -116,8 +120,8 @@ def _bar(title: str, found: Sequence[tuple[str, float]], bar: float, form: str) 
     missing = sorted(((value, name) for name, value in found if value > bar), reverse=True)
     worst = max(value for _, value in found)
     verdict = "not met" if missing else "met"
-    yield f"- {verdict}: {title} (worst {form.format(worst)}; {len(missing)} of {len(found)} miss)"
-    yield from (f"  - {form.format(value)}: {name}" for value, name in missing)
+    yield f"- {verdict}: {title} (worst {_shown(form, worst)}; {len(missing)} of {len(found)} miss)"
+    yield from (f"  - {_shown(form, value)}: {name}" for value, name in missing)
 
 
 def machine() -> Iterator[str]:

@@ -6,6 +6,8 @@ alone. The catalogues and requests are those of `benchmarks/resolving/universes.
 
 import argparse
 import os
+import signal
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="families whose title has this; RESULTS.md stays as it is")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the registries are removed
     start, loads, found = time.monotonic(), [], []
     for family in families(options.largest):
         if options.only in family.title:

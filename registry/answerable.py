@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
-from registry.hosts import CPU
 from registry.labels import Disagreement, disagreements, parse_labels
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.metrics import DEFINITIONS, check_metrics
@@ -57,7 +56,6 @@ def check_answerable(request: Request, chosen: Chosen) -> None:
                 next_step="ask for less, or for another version of the artifact",
             )
     _check_split(request, chosen.dataset)
-    _check_accelerator(request, chosen.image)
     asked = request.asked
     check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)
     split = chosen.dataset.splits[asked.dataset.split]
@@ -78,21 +76,6 @@ def _check_split(request: Request, dataset: Dataset) -> None:
             f"dataset/{dataset.name} {dataset.version} has no split {split!r}",
             where="dataset.split",
             next_step=f"did you mean {near[0]!r}?" if near else f"its splits are {', '.join(splits)}",
-        )
-
-
-def _check_accelerator(request: Request, image: Image) -> None:
-    """What is asked of an accelerator is not asked in vain. Who names the device cpu beside it takes CPUs too."""
-    if request.conditions.accelerator is None or request.hardware.device is not None:
-        return
-    admitted = [(one.os, one.arch, one.device) for one in image.platforms]
-    offered = {one for one in admitted if request.hardware.admits(one)}
-    if all(device == CPU for _, _, device in offered):
-        raise InvalidInputError(
-            f"an accelerator is asked for, and image/{image.name} {image.version} is for CPUs alone: "
-            f"{', '.join(sorted('/'.join(one) for one in offered))}",
-            where="hardware.accelerator",
-            next_step="ask for a device that an image has (hardware.device), or leave the accelerator out",
         )
 
 

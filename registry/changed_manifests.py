@@ -115,8 +115,9 @@ def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         return "renamed"
     if not (before and after):
         return "added" if after else "removed"
-    kept = sum(before.get(path) == sha for path, sha in after.items())
-    return f"changed ({len(after) - kept} of {len(after)} files)" if kept else "changed"
+    paths = before.keys() | after.keys()
+    changed = sum(before.get(path) != after.get(path) for path in paths)
+    return f"changed ({changed} of {len(paths)} files)" if changed < len(paths) else "changed"
 
 
 def _by_path(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

@@ -9,12 +9,18 @@ from registry.lockfile import LockedFile, LockedImage, LockedLayer, LockedPlatfo
 
 def changed_platforms(before: LockedImage, after: LockedImage) -> Iterator[str]:
     """``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``, one a platform."""
-    was, is_ = ({str(one): one for one in image.platforms} for image in (before, after))
+    was, is_ = ({_name(one, image): one for one in image.platforms} for image in (before, after))
     for name in sorted(was | is_):
         if name not in is_ or name not in was:
             yield f"{name} {'added' if name in is_ else 'removed'}"
         elif changes := [*_changes(was[name], is_[name])]:
             yield f"{name}: {'; '.join(changes)}"
+
+
+def _name(platform: LockedPlatform, image: LockedImage) -> str:
+    """With its Python, where the image has it with more than one."""
+    alike = sum(str(one) == str(platform) for one in image.platforms)
+    return str(platform) if alike == 1 else f"{platform} python {platform.python}"
 
 
 def _changes(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
+from posixpath import commonprefix
 
 Wanted = tuple[str, ...] | None
 """What will do of one key; ``None`` is anything."""
@@ -34,6 +35,11 @@ class Hardware:
     def distance(self, platform: Sequence[object]) -> int:
         """The number of keys in which the platform is not one of these."""
         return sum(not will_do for will_do in starmap(_will_do, zip(self.keys, platform, strict=False)))
+
+    def likeness(self, platform: tuple[str, ...]) -> int:
+        """How many first letters its parts share with what is wanted: cuda12 is more like cuda13 than cpu."""
+        pairs = ((one, have) for wanted, have in zip(self.keys, platform, strict=False) for one in wanted or ())
+        return sum(len(commonprefix(pair)) for pair in pairs)
 
     def __str__(self) -> str:
         return "/".join("*" if wanted is None else " or ".join(wanted) for wanted in self.keys)

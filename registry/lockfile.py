@@ -28,6 +28,7 @@ _ORDER = (
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
+_NAME_ONE = "name a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
 _LOCK_AGAIN = "restore it, or remove it and make it anew with `benchlock lock`"
 
 
@@ -182,7 +183,9 @@ def load(text: str, where: str) -> Lock:
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInputError(f"{where} is no TOML: {error}", where=where, next_step=_LOCK_AGAIN) from error
+        raise InvalidInputError(
+            f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_ONE
+        ) from error
     claimed = document.pop("id", None)
     _check_schema(document.get("schema"), where)
     if not isinstance(claimed, str):

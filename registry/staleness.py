@@ -1,6 +1,7 @@
 """Whether a lock still answers its request: ``lock --check``."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ class Freshness:
 
 
 def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
-    """Whether ``lock`` answers ``request`` over ``snapshot``, as of the lock's own time if it has one.
+    """Whether ``lock`` answers ``request`` over ``snapshot``, which is of the time that the request names, else of now.
 
     A newer version makes no lock stale; a yanked version that it holds is a warning.
     """
@@ -40,6 +41,10 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
     if "hardware" in changes and conditions_of(lock.request) != request.conditions:
         reasons.append(f"hardware was {_shown(written, 'hardware')}, is {_shown(now, 'hardware')}")
     resolved, warnings = _resolved_again(lock, request, snapshot)
+    if "as_of" in lock.request and "as_of" not in now:
+        warnings.append(
+            f"the lock was made as of {lock.request['as_of']}, and the request names no time: locked again, it moves"
+        )
     reasons += resolved
     reworded = [key for key in changes if key in _RESOLVED]
     if reworded and not reasons:
@@ -73,8 +78,10 @@ def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[l
     return reasons, warnings
 
 
-def _spelled(platforms: Iterable[tuple[str, ...]]) -> str:
-    return ", ".join("/".join(platform[:3]) for platform in sorted(platforms))
+def _spelled(platforms: Collection[tuple[str, ...]]) -> str:
+    alike = Counter(platform[:3] for platform in platforms)
+    names = ((one, "" if alike[one[:3]] == 1 else f" python {one[3]}") for one in sorted(platforms))
+    return ", ".join(f"{'/'.join(one[:3])}{python}" for one, python in names)
 
 
 def _shown(document: dict[str, Any], key: str) -> str:

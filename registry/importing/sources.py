@@ -11,6 +11,7 @@ from registry.importing.original import Original
 from registry.importing.outline import Lines, block, element, entry
 
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
+_SHA256 = re.compile(r"(?:sha256:)?[0-9a-fA-F]{64}")
 _QUERY = re.compile(r"[?#].*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
@@ -72,7 +73,8 @@ class Files:
         what = "the original has no digest"
         if checksum:
             code = "md5" if md5 else "digest"
-            form = f"the MD5 {checksum}" if md5 else f"{shown(checksum)}, neither an MD5 nor a SHA-256"
+            other = "the SHA-256" if _SHA256.fullmatch(checksum) else "what is neither an MD5 nor a SHA-256:"
+            form = f"the MD5 {checksum}" if md5 else f"{other} {shown(checksum)}"
             what = f"the original has {form}: a hint, and no identity"
         if remote:
             return [self.notes.todo(key, code, "sha256", what, "write the SHA-256 of the bytes that you verified")]

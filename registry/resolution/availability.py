@@ -9,6 +9,7 @@ from itertools import product
 
 from registry.constraints import ANY, Constraint
 from registry.grammar import LEAST
+from registry.hardware import KEYS
 from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.admission import Admitted, admitted
@@ -26,6 +27,7 @@ from registry.versions import Version, key
 
 Preferences = Mapping[tuple[Kind, str], Version]
 (EVERY,) = Range.ALL.intervals
+DEVICE = KEYS.index("device")
 
 
 class Availability:
@@ -132,12 +134,18 @@ class Availability:
         return preferred if any(admitted_by) else None
 
     def fits(self, image: Candidate) -> bool:
-        """Whether the image is for a platform that the request admits."""
-        return any(self.question.hardware.admits(offer) for offer in image.platforms)
+        """Whether the image is for a platform that will do."""
+        return any(map(self._will_do, image.platforms))
 
     def platforms(self, framework: str) -> tuple[Platform, ...]:
-        """Those for which there are images with the framework, and that the request admits."""
-        return tuple(filter(self.question.hardware.admits, self.snapshot.platforms(framework)))
+        """Those for which there are images with the framework, and that will do."""
+        return tuple(filter(self._will_do, self.snapshot.platforms(framework)))
+
+    def _will_do(self, platform: Sequence[object]) -> bool:
+        """The request admits it; where an accelerator and no device is asked for, a CPU alone is none."""
+        hardware = self.question.hardware
+        in_vain = self.question.accelerated and hardware.device is None and platform[DEVICE] == "cpu"
+        return hardware.admits(platform) and not in_vain
 
     def _environments(self, framework: str, interval: Interval, status: Status) -> Iterator[Environments]:
         for platform, images in product(self.platforms(framework), self._images):

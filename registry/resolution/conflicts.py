@@ -1,8 +1,10 @@
 """Conflicts: who asked for what, what exists, why each was rejected, and the nearest change that would do."""
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from artifacts.errors import BenchlockError
@@ -19,6 +21,9 @@ SHOWN = 3
 
 LISTED = 100
 """Versions of one reason that the JSON lists before it counts them alone."""
+
+_COMPARED = 50
+"""Names that are compared with a misspelt one letter by letter."""
 
 _LINES = 12
 """Reasons that the prose gives before it counts the rest."""
@@ -119,12 +124,21 @@ class ConflictError(BenchlockError):
 def listed(versions: Sequence[str], count: int | None = None, oldest: str = "") -> str:
     """The first few of ``versions``, newest first, how many more there are, and the last of them."""
     count = len(versions) if count is None else count
-    if count <= SHOWN:
+    if count <= SHOWN + 1:
         return ", ".join(versions)
     more = f"over {COUNTED - 1 - SHOWN}" if count >= COUNTED else count - SHOWN
     return f"{', '.join(versions[:SHOWN])} and {more} more down to {oldest or versions[-1]}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name that ``name`` may be a misspelling of."""
-    return next(iter(get_close_matches(name, sorted(names), n=1)), None)
+    """The known name that ``name`` may be a misspelling of.
+
+    Of many names only those are compared letter by letter that share most pairs of neighbouring letters with it.
+    """
+    pairs = _pairs(name)
+    likely = heapq.nsmallest(_COMPARED, names, key=lambda one: (len(pairs ^ _pairs(one)), one))
+    return next(iter(get_close_matches(name, sorted(likely), n=1)), None)
+
+
+def _pairs(name: str) -> set[tuple[str, str]]:
+    return set(pairwise(name))

@@ -50,7 +50,8 @@ def _choosable(search: Search, *requirements: Requirement) -> Crowd | None:
 def _environments(search: Search) -> Conflict:
     """Each kind alone has versions, and no framework and image fit any version of the model."""
     question = search.question
-    asked, lines, advice = [asked_line(question.model)], list[Rejected](), ""
+    asked, advice = [asked_line(question.model)], ""
+    lines = [*rejected(search, (question.model,))]
     askings = _askings(search)
     for asking in askings:
         requirements = (asking.requirement, *_narrowing(search, asking.requirement.name))
@@ -102,9 +103,9 @@ def _summary(search: Search, askings: list[_Asking], lines: list[Rejected]) -> s
     if len(names) != 1 or any(line.reason == "unknown" for line in lines):
         return f"no framework and image fit {model} on {hardware}"
     (name,) = names
-    if any(line.reason == "no-image" for line in lines):
-        return f"no image that can be chosen provides framework/{name} as {model} asks for it, on {hardware}"
     asking = f"{model} and the request ask" if search.question.framework else f"{model} asks"
+    if any(line.reason == "no-image" for line in lines):
+        return f"no image that can be chosen provides framework/{name} as {asking} for it, on {hardware}"
     return f"no version of framework/{name} is what {asking} for"
 
 

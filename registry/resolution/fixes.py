@@ -111,8 +111,8 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
         return
     match field:
         case "prereleases":
-            yield from (sorted({*question.prereleases, kind}) for kind in KINDS)
-            yield sorted(KINDS)
+            for size in range(1, len(KINDS) + 1):
+                yield from (sorted({*question.prereleases, *kinds}) for kinds in combinations(KINDS, size))
         case "image" if question.image is not None:
             yield None
         case "image":
@@ -174,7 +174,7 @@ def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
         for platform in search.snapshot.platforms(name)
         if not (question.accelerated and platform[-1] == "cpu")
     }
-    nearest = sorted(offers, key=lambda offer: (wanted.distance(offer), offer))
+    nearest = sorted(offers, key=lambda offer: (wanted.distance(offer), -wanted.likeness(offer), offer))
     return [dict(zip(KEYS, offer, strict=True)) for offer in nearest]
 
 

@@ -114,11 +114,12 @@ def grouped(
     groups: dict[tuple[Code, str], list[Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(reason(candidate), []).append(candidate)
-    kind, name = candidates[0].kind, candidates[0].name
+    kind, name, total = candidates[0].kind, candidates[0].name, count
+    code, _ = reason(candidates[-1])
     for (code, because), some in groups.items():
         versions = tuple(str(one.version) for one in some)
         yield Rejected(kind, name, versions, len(some), code, f"{kind}/{name} {listed(versions)}: {because}")
         count -= len(some)
-    if count:
-        older = f"{count} older ones are not told apart"
-        yield Rejected(kind, name, (), count, "framework", f"{kind}/{name}: {older}")
+    if count > 0:
+        older = f"{'over ' if total >= COUNTED else ''}{count} older ones are not told apart"
+        yield Rejected(kind, name, (), count, code, f"{kind}/{name}: {older}")

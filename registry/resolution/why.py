@@ -22,18 +22,24 @@ Locked = Mapping[Kind, LockedArtifact]
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """``asked``: who asked for what of the name. ``newer``: the versions above the chosen one, and why not these."""
+    """Why a lock has ``version``, which is yanked for the reason ``yanked``, if it is.
+
+    ``asked``: who asked for what of the name. ``newer``: the versions above the chosen one, and why not these.
+    """
 
     kind: Kind
     name: str
     version: Version
+    yanked: str | None
     asked: tuple[Asked, ...]
     newer: tuple[Rejected, ...]
 
     def prose(self) -> str:
         """A few lines."""
         newer = [one.text for one in self.newer] or ["no newer version is published"]
-        return "\n  ".join((f"{self.kind}/{self.name} {self.version}", *(one.text for one in self.asked), *newer))
+        although = f", which is yanked ({self.yanked})" if self.yanked is not None else ""
+        head = f"{self.kind}/{self.name} {self.version}{although}"
+        return "\n  ".join((head, *(one.text for one in self.asked), *newer))
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -41,6 +47,7 @@ class Why:
             "kind": self.kind,
             "name": self.name,
             "version": str(self.version),
+            "yanked": self.yanked,
             "asked": [one.as_json() for one in self.asked],
             "newer": [one.as_json() for one in self.newer],
         }
@@ -62,7 +69,8 @@ def why(locked: Locked, kind: Kind, name: str, search: Search) -> Why:
     newer = Range.between(successor(version), None)
     lines = [*rejected(search, requirements, newer), *_admitted(search, requirements, newer)]
     asked = tuple(_asked(locked, kind, search))
-    return Why(kind, name, version, asked, tuple(lines))
+    yanked = next((one.yanked for one in search.snapshot.candidates(kind, name, (version,))), None)
+    return Why(kind, name, version, yanked, asked, tuple(lines))
 
 
 def _asked(locked: Locked, kind: Kind, search: Search) -> Iterator[Asked]:
@@ -151,7 +159,7 @@ def _would_do(search: Search, found: Resolution, chosen: Candidate) -> Rejected:
     if now is not None and moved is not None:
         because = f"would do with {found.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
         return _line(chosen, "order", because)
-    upgrade = f"`benchlock lock REQUEST --upgrade {chosen.kind}/{chosen.name}`"
+    upgrade = f"`benchlock lock REQUEST -o LOCK --upgrade {chosen.kind}/{chosen.name}`"
     return _line(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
 
 
@@ -166,5 +174,9 @@ def _because(kind: Kind, conflict: Conflict) -> str:
         return (
             f"{conflict.summary}: {', '.join(f'{one.kind}/{one.name} {one.constraint}' for one in conflict.asked[1:])}"
         )
-    images = [line.text for line in conflict.rejected if line.kind == "image" and line.reason != "framework"]
-    return "no image that can be chosen provides it" + (f" ({'; '.join(images)})" if images else "")
+    images = [line for line in conflict.rejected if line.kind == "image"]
+    if kind == "image":
+        fates = (line.text.partition(": ")[2] for line in images if line.reason in ("framework", "platform"))
+        return "; ".join(fates) or conflict.summary
+    told = "; ".join(line.text for line in images if line.reason in ("platform", "yanked", "pre-release"))
+    return "no image that can be chosen provides it" + (f" ({told})" if told else "")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts.errors import InvalidInputError
 from registry.hardware import Hardware
 from registry.hosts import AcceleratorCondition, HostConditions, parse_drivers
 from registry.lockfile import dump, load
 from registry.manifests import Image
 from registry.quantities import Amount
 from registry.requests import Request, conditions_of, parse_request
+from registry.resolution.conflicts import ConflictError
 from tests.support.locks import FILES, IMAGE, Shelf, published, request, shelf
 
 OTHER_PLATFORMS = """\
@@ -116,9 +116,8 @@ def test_conditions_are_in_the_lock_and_its_id_covers_them() -> None:
 
 def test_an_accelerator_is_not_asked_in_vain() -> None:
     """Where only images for CPUs are there, unless the request says that a CPU will do."""
-    with pytest.raises(InvalidInputError, match="is for CPUs alone: linux/amd64/cpu, linux/arm64/cpu") as caught:
+    with pytest.raises(ConflictError, match="for linux/amd64/cpu, linux/arm64/cpu only"):
         shelf().lock(asking({"accelerator": "H200"}))
-    assert caught.value.where == "hardware.accelerator"
     lock = shelf().lock(asking({"accelerator": "H200", "device": ["cpu", "cuda12"]}))
     assert _names(lock.image.platforms) == [CPU, ARM]
 

@@ -19,7 +19,7 @@ from benchmarks.resolving.report import Row, bars, machine, table, write
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 
 METHOD = """\
-A cell is `whole process / solving`, in milliseconds of CPU (user and system), the median of {rounds} rounds; in every
+A cell is `whole process / solving`, in milliseconds of CPU (user and system), the median of some rounds; in every
 round each request is asked once, with another seed, so that each lock is a new one. The whole process is
 `benchlock lock` from its start to the written lock, or to the printed explanation, with compiled byte code; before each
 the database is dropped from the page cache. Solving is the resolver, explanation included, in a fresh process that has
@@ -34,28 +34,27 @@ Both are asked at the step that their column names, and ended where they take to
 
 
 def main() -> None:
-    """Measure every family, print its table, and write them all to RESULTS.md."""
+    """Measure every family; print its table and bars, and write them into RESULTS.md in place of its older ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--largest", type=int, default=1_000_000, help="versions; a million needs 2.5 GB for a while")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="families whose title has this; RESULTS.md stays as it is")
+    parser.add_argument("--only", default="", help="families whose title has this")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the registries are removed
-    start, loads, found = time.monotonic(), [], []
+    write(RESULTS, "resolve", "\n".join(["## Resolving", "", *machine(), "", METHOD.format(limit=LIMIT)]))
     for family in families(options.largest):
         if options.only in family.title:
-            loads.append(os.getloadavg()[0])
-            found.append((family, measured(family, options.rounds)))
-            print(table(*found[-1]), flush=True)
-    verdicts = list(bars(found))
-    print("\n".join(verdicts))
-    if options.only:
-        return
-    took = f"{(time.monotonic() - start) / 60:.0f} minutes, load average {min(loads):.2f} to {max(loads):.2f}"
-    lines = [*machine(), f"- {datetime.now(UTC):%Y-%m-%d}, {took}"]
-    tables = [table(*one) for one in found]
-    method = METHOD.format(rounds=options.rounds, limit=LIMIT)
-    write(RESULTS, "resolve", "\n".join(["## Resolving", "", *lines, "", method, *tables, "### Bars", "", *verdicts]))
+            start, rows = time.monotonic(), measured(family, options.rounds)
+            load = f"load average {os.getloadavg()[0]:.2f} at the end"
+            took = f"{(time.monotonic() - start) / 60:.0f} minutes, {options.rounds} rounds, {load}"
+            section = [
+                table(family, rows),
+                *bars([(family, rows)]),
+                "",
+                f"Measured {datetime.now(UTC):%Y-%m-%d}: {took}.",
+            ]
+            print("\n".join(section), flush=True)
+            write(RESULTS, f"resolve: {family.title}", "\n".join(section))
 
 
 def measured(family: Family, rounds: int) -> list[Row]:

@@ -149,7 +149,7 @@ class Snapshot(Protocol):
         ...
 
     def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
-        """What these versions of a model require, each once, with the newest that does; sorted by requirement."""
+        """What these versions of a model require, each once, sorted; with the newest that does, less build metadata."""
         ...
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

@@ -40,7 +40,7 @@ class Universe:
         found: dict[Need, Version] = {}
         for one in self._population(wanted):
             for need in one.requires:
-                found.setdefault(need, one.version)
+                found.setdefault(need, one.version.replace(build=None))
         return sorted(found.items())
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

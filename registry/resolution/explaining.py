@@ -1,4 +1,4 @@
-"""Why a search found nothing: out of the facts that rule everything out, what was asked and why all there is is out."""
+"""Why a search found nothing: what was asked of each kind, what there is, and why all of it is out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -26,7 +26,6 @@ from registry.resolution.candidates import (
 from registry.versions import Version, key
 
 Preferences = Mapping[tuple[Kind, str], Version]
-(EVERY,) = Range.ALL.intervals
 DEVICE = KEYS.index("device")
 
 

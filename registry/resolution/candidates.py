@@ -8,8 +8,11 @@ from artifacts.digest import Digest
 from registry.constraints import Constraint
 from registry.hardware import ANYWHERE, Hardware
 from registry.names import Kind
-from registry.ranges import Interval
+from registry.ranges import Interval, Range
 from registry.versions import Version
+
+(EVERY,) = Range.ALL.intervals
+"""All versions."""
 
 Need = tuple[Kind, str, str]
 """Kind, name and constraint text that a version requires."""
@@ -27,6 +30,8 @@ COUNTED = 1001
 """Where counting ends: nobody needs to know how many more there are than a thousand."""
 
 STATUSES: tuple[Status, ...] = ("release", "pre-release", "yanked")
+RARE: tuple[Status, ...] = ("pre-release", "yanked")
+"""Of these most names have no version."""
 
 ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")
 """The kinds in the order in which their newest version is preferred: a newer model before a newer framework."""

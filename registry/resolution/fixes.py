@@ -10,8 +10,7 @@ from registry.grammar import LEAST
 from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
 from registry.ranges import Interval, Range
-from registry.resolution.availability import EVERY
-from registry.resolution.candidates import STATUSES, Population, Question, Requirement, Resolution
+from registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
 from registry.resolution.conflicts import SHOWN, Fix
 from registry.resolution.search import Search
 from registry.versions import Version

@@ -10,8 +10,7 @@ from functools import reduce
 from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.admission import Admitted
-from registry.resolution.availability import EVERY
-from registry.resolution.candidates import COUNTED, Candidate, Need, Population, Requirement, Snapshot, Status
+from registry.resolution.candidates import COUNTED, EVERY, Candidate, Need, Population, Requirement, Snapshot, Status
 from registry.resolution.conflicts import LISTED, Code, Rejected, listed
 from registry.resolution.search import Search
 from registry.versions import Version, key

@@ -7,8 +7,8 @@ image, dataset, each the newest that leaves an answer; what the preferences name
 from dataclasses import replace
 
 from artifacts.errors import UnknownNameError
-from registry.resolution.availability import EVERY
 from registry.resolution.candidates import (
+    EVERY,
     Candidate,
     Need,
     Offer,

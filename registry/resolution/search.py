@@ -12,7 +12,7 @@ with the number of different requirements, not with the number of versions.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 from registry.names import Kind
@@ -103,7 +103,7 @@ class Search:
         match package:
             case "model":
                 (need, _status), _ = value.single()
-                return (self._needs(need),)
+                return (self._excluded,) if self._frameworks(need).is_empty() else (self._needs(need),)
             case "framework":
                 return (self._provides(value),)
             case _:
@@ -111,11 +111,9 @@ class Search:
 
     def _needs(self, need: Need) -> Ruling:
         if need not in self._needed:
-            models = _strands((need,), dict.fromkeys(STATUSES, Range.ALL))
-            frameworks = _strands((need[1],), self.available.of_framework(need))
-            ruling: Ruling = Incompatibility.of(
-                {"model": models, "framework": ~frameworks}, Fact("needs", "framework", need)
-            )
+            models = self._requiring((need,))
+            frameworks = ~self._frameworks(need)
+            ruling: Ruling = Incompatibility.of({"model": models, "framework": frameworks}, Fact("needs", "framework"))
             self._needed[need] = ruling
         return self._needed[need]
 
@@ -132,19 +130,32 @@ class Search:
     def _no_framework(self, allowed: Choices) -> Sequence[Ruling]:
         """That nothing in ``allowed`` is there, nor above the newest that any version of the model could have.
 
-        It rules out other versions of the model too: what these require is said with it. If there is nothing for any of
-        them, one fact says so of all.
+        With it, that no version of the model can be had whose requirement lies in that.
         """
         needs = dict.fromkeys(need for need, _ in self.available.models)
         wanted = self._wanted(needs)
         newest = {strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()}
         absent = Choices({strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}) | allowed
-        ruling: Ruling = Incompatibility.of({"framework": absent}, Fact("absent", "framework"))
-        if any(newest.values()):
-            return (*(self._needs(need) for need in needs), ruling)
-        models = _strands(needs, dict.fromkeys(STATUSES, Range.ALL))
-        every: Ruling = Incompatibility.of({"model": models, "framework": ~wanted}, Fact("needs", "framework"))
-        return (ruling, every)
+        return (
+            Incompatibility.of({"framework": absent}, Fact("absent", "framework")),
+            self._in_vain(need for need in needs if self._frameworks(need).is_subset(absent)),
+        )
+
+    @cached_property
+    def _excluded(self) -> Ruling:
+        """That no version of the model can be had that asks for what the request excludes."""
+        needs = dict.fromkeys(need for need, _ in self.available.models)
+        return self._in_vain(need for need in needs if self._frameworks(need).is_empty())
+
+    def _in_vain(self, needs: Iterable[Need]) -> Ruling:
+        """That no version of the model can be had that requires one of these."""
+        return Incompatibility.of({"model": self._requiring(needs)}, Fact("needs", "framework"))
+
+    def _requiring(self, needs: Iterable[Need]) -> Choices:
+        return _strands(needs, dict.fromkeys(STATUSES, Range.ALL))
+
+    def _frameworks(self, need: Need) -> Choices:
+        return _strands((need[1],), self.available.of_framework(need))
 
     def _wanted(self, needs: Iterable[Need]) -> Choices:
         """All that any of the requirements lets in."""

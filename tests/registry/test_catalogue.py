@@ -30,8 +30,7 @@ from registry.lockfile import (
 from registry.manifests.identity import with_files
 from registry.manifests.reading import read_authored
 from registry.names import Kind, Name, parse_reference
-from registry.resolution.availability import EVERY
-from registry.resolution.candidates import Candidate, Population, Snapshot
+from registry.resolution.candidates import EVERY, Candidate, Population, Snapshot
 from registry.resolution.resolver import Question, Requirement, resolve
 from tests.support.locks import DATASET, FILES, published
 

@@ -107,9 +107,15 @@ class Range:
         return _interval(self.cuts[0], self.cuts[-1] if len(self.cuts) % 2 == 0 else _END)
 
     def __or__(self, other: "Range") -> "Range":
-        return Range(_combined(self.cuts, other.cuts, _OR))
+        if self is other or not other.cuts:
+            return self
+        return Range(_combined(self.cuts, other.cuts, _OR)) if self.cuts else other
 
     def __and__(self, other: "Range") -> "Range":
+        if self is other or not self.cuts or other is Range.ALL:
+            return self
+        if not other.cuts or self is Range.ALL:
+            return other
         return Range(_combined(self.cuts, other.cuts, _AND))
 
     def __sub__(self, other: "Range") -> "Range":
@@ -129,11 +135,13 @@ class Range:
 
     def is_subset(self, other: "Range") -> bool:
         """Whether every version of this set is in the other."""
+        if self is other or not self.cuts or other is Range.ALL:
+            return True
         return not _combined(self.cuts, other.cuts, _MINUS)
 
     def is_disjoint(self, other: "Range") -> bool:
         """Whether no version is in both."""
-        return not _combined(self.cuts, other.cuts, _AND)
+        return not self.cuts or not other.cuts or not _combined(self.cuts, other.cuts, _AND)
 
     def single(self) -> Version | None:
         """The only version of the set, where it is one."""

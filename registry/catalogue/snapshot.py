@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, TextClause
+from sqlalchemy import Connection, Row
 
 from artifacts.digest import Digest
 from registry.catalogue import statements
@@ -65,10 +65,11 @@ class CatalogueSnapshot:
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
         keys, found = [key(version) for version in versions], dict[str, Candidate]()
         for start in range(0, len(keys), _AT_ONCE):
-            wanted = {"kind": kind, "name": name, "precedences": keys[start : start + _AT_ONCE]}
-            required = self._parts(statements.REQUIREMENTS, wanted) if kind == "model" else {}
-            offered = self._parts(statements.OFFERS, wanted) if kind == "image" else {}
-            for row in self._rows(statements.CHOSEN, wanted):
+            some = keys[start : start + _AT_ONCE]
+            wanted = {"kind": kind, "name": name, **{f"key_{index}": place for index, place in enumerate(some)}}
+            required = self._parts("requirements", wanted, len(some)) if kind == "model" else {}
+            offered = self._parts("platforms", wanted, len(some)) if kind == "image" else {}
+            for row in self._rows(statements.chosen(len(some)), wanted):
                 place = row.precedence
                 found[place] = _candidate(row, required.get(place, ()), offered.get(place, ()))
         return [found[one] for one in keys if one in found]
@@ -110,14 +111,14 @@ class CatalogueSnapshot:
         images = self.candidates("image", wanted.image, (pinned,))
         return versions & Range.union(Range.exactly(image.provides[1]) for image in images if image.provides)
 
-    def _parts(self, statement: TextClause, wanted: Values) -> Mapping[str, Sequence[Row[Any]]]:
+    def _parts(self, table: str, wanted: Values, count: int) -> Mapping[str, Sequence[Row[Any]]]:
         rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        for row in self._rows(statement, wanted):
+        for row in self._rows(statements.belonging(table, count), wanted):
             rows[row.precedence].append(row)
         return rows
 
-    def _rows(self, statement: TextClause, values: Values) -> Sequence[Row[Any]]:
-        return self._connection.execute(statement, self._always | values).all()
+    def _rows(self, statement: str, values: Values) -> Sequence[Row[Any]]:
+        return self._connection.exec_driver_sql(statement, self._always | values).all()
 
 
 def _population(wanted: Population) -> Values:

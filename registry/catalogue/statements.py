@@ -1,7 +1,7 @@
 """What the resolver's snapshot asks the database: each statement is a few seeks in indexes.
 
-They are texts because a process that makes one lock uses each of them a few times, and SQLAlchemy takes ten times as
-long to compile one of these from expressions as the database takes to answer it.
+They are texts for the driver because a process that makes one lock uses each of them a few times, and SQLAlchemy takes
+longer to compile one of these, from a text too, than the database to answer it. ``:name`` is a parameter.
 
 Their parameters: what a row is found by, under the column's name; ``low`` and ``high``, keys of versions, ``high``
 excluded; and ``as_of``, the time that is seen. Where a framework and images are sought at once, the interval of the
@@ -13,11 +13,8 @@ names its tables; each after the first is sought by its whole key.
 """
 # ruff: noqa: S608 - what is put together are names of our own tables and columns; values are bound
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Literal
-
-from sqlalchemy import BindParameter, TextClause, bindparam, text
 
 from registry.resolution.candidates import Status
 
@@ -76,21 +73,21 @@ def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true"
     return f"WITH RECURSIVE found({names}) AS ({least(start)} UNION ALL {following})"
 
 
-def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> TextClause:
+def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> str:
     """The different values of ``columns`` among the rows of published versions with the ``given`` columns."""
     published = (
         f"SELECT 1 FROM {table} AS one CROSS JOIN versions WHERE {_given(given, 'one')} "
         f"AND {_equal('one', 'found', columns)} AND {_equal('versions', 'one')} AND versions.published_at <= :as_of"
     )
     found = ", ".join(f"found.{column}" for column in columns)
-    return text(f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE EXISTS ({published})")
+    return f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE EXISTS ({published})"
 
 
-def _of_keys(columns: str, table: str, condition: str = "true") -> TextClause:
-    """The rows of ``table`` that belong to the versions of a name with the keys ``precedences``."""
-    own = f"kind = :kind AND name = :name AND precedence IN :precedences AND {condition}"
-    keys: BindParameter[Sequence[str]] = bindparam("precedences", expanding=True)
-    return text(f"SELECT {columns} FROM {table} WHERE {own}").bindparams(keys)
+def _of_keys(columns: str, table: str, count: int, condition: str = "true") -> str:
+    """The rows of ``table`` that belong to the versions of a name with the keys ``key_0``, ``key_1``, …."""
+    keys = ", ".join(f":key_{index}" for index in range(count))
+    own = f"kind = :kind AND name = :name AND precedence IN ({keys}) AND {condition}"
+    return f"SELECT {columns} FROM {table} WHERE {own}"
 
 
 def _population(status: Status | None, *, with_need: bool, need: str = "") -> tuple[str, str]:
@@ -139,58 +136,60 @@ NEEDS = _different("requirements", ("kind", "name"), NEED)
 PLATFORMS = _different("environments", ("framework",), PLATFORM)
 """The platforms on which some image provides the framework."""
 
-CHOSEN = _of_keys(
-    f"versions.*, (SELECT reason FROM yanks WHERE {_equal('yanks', 'versions')} AND {_holds()}) AS yanked",
-    "versions",
-    "published_at <= :as_of",
-)
-"""Versions of a name by their keys; ``yanked`` is the reason, where one is."""
 
-REQUIREMENTS = _of_keys("*", "requirements")
-OFFERS = _of_keys("*", "platforms")
-"""What these versions require, and the platforms on which they run."""
+@cache
+def chosen(count: int) -> str:
+    """Versions of a name by their keys; ``yanked`` is the reason, where one is."""
+    reason = f"(SELECT reason FROM yanks WHERE {_equal('yanks', 'versions')} AND {_holds()})"
+    return _of_keys(f"versions.*, {reason} AS yanked", "versions", count, "published_at <= :as_of")
 
 
 @cache
-def ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> TextClause:
+def belonging(table: str, count: int) -> str:
+    """The rows of ``requirements`` or ``platforms`` of these versions."""
+    return _of_keys("*", table, count)
+
+
+@cache
+def ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> str:
     """Key and text of ``most`` versions of a name, the oldest or the newest."""
     place, rows = _population(status, with_need=with_need)
-    return text(f"SELECT versions.precedence, versions.version {rows} ORDER BY {place} {order} LIMIT :most")
+    return f"SELECT versions.precedence, versions.version {rows} ORDER BY {place} {order} LIMIT :most"
 
 
 @cache
-def count(status: Status | None, *, with_need: bool) -> TextClause:
+def count(status: Status | None, *, with_need: bool) -> str:
     """How many versions of a name there are, ``most`` at most."""
     _, rows = _population(status, with_need=with_need)
-    return text(f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT :most) AS counted")
+    return f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT :most) AS counted"
 
 
 @cache
-def needed(status: Status | None) -> TextClause:
+def needed(status: Status | None) -> str:
     """What versions of a name require, each with the key of the newest that does."""
     place, rows = _population(status, with_need=True, need="found")
     needs = ", ".join(f"found.{column}" for column in NEED)
     newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
     found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
     there = f"SELECT * FROM ({newest} WHERE found.{NEED[0]} IS NOT NULL) AS needed WHERE newest IS NOT NULL"
-    return text(f"{found} {there}")
+    return f"{found} {there}"
 
 
 @cache
-def provided(status: Status, images: Status) -> TextClause:
+def provided(status: Status, images: Status) -> str:
     """The key of the newest version of the framework that one of the images provides, whether or not it is published.
 
     Only the form of its ``status`` is looked at.
     """
     place = "environments.framework_precedence"
-    return text(
+    return (
         f"SELECT {place} FROM environments WHERE {_offered()} AND {_between(place)} AND {_of_form(place, status)} "
         f"AND {_images('environments', images)} ORDER BY {place} DESC LIMIT 1"
     )
 
 
 @cache
-def providers(status: Status, images: Status) -> TextClause:
+def providers(status: Status, images: Status) -> str:
     """Name, key and text of the newest of each name's images, for each version of the framework that they provide."""
     pair = ("framework_precedence", "name")
     found = _loose(
@@ -200,7 +199,7 @@ def providers(status: Status, images: Status) -> TextClause:
         f"SELECT one.precedence FROM environments AS one WHERE {_given(('framework', *PLATFORM), 'one')} "
         f"AND {_equal('one', 'found', pair)} AND {_images('one', images)} ORDER BY one.precedence DESC LIMIT 1"
     )
-    return text(
+    return (
         f"{found} SELECT image.name, image.precedence, image.version "
         "FROM found CROSS JOIN versions AS published CROSS JOIN versions AS image "
         "WHERE published.kind = 'framework' AND published.name = :framework "

@@ -82,12 +82,21 @@ class Availability:
 
         Any other is like one of these, and older.
         """
-        name, found = self.question.model.name, dict[tuple[Need, Status], Version]()
+        found: dict[tuple[Need, Status], Version] = {}
         for status, versions in self.of_model.items():
             for interval in reversed(versions.intervals):
-                for need, newest in self.snapshot.needed(Population("model", name, interval, status)):
+                for need, newest in self._needed(interval, status):
                     found.setdefault((need, status), newest)
         return dict(sorted(found.items(), key=lambda one: key(one[1]), reverse=True))
+
+    def _needed(self, interval: Interval, status: Status) -> Iterable[tuple[Need, Version]]:
+        """What versions of the model require; of one alone the snapshot says it without going through all others."""
+        name = self.question.model.name
+        alone = Range.between(interval.low, interval.high).single()
+        if alone is None:
+            return self.snapshot.needed(Population("model", name, interval, status))
+        models = self.snapshot.candidates("model", name, (alone,))
+        return [(need, one.version) for one in models if one.status == status for need in one.requires]
 
     def preferred_model(self) -> Candidate | None:
         """The version of the model that the preferences name, if it is published."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import and_, or_
 from typing import Any, ClassVar
 
 from registry.ranges import Range
@@ -35,10 +36,10 @@ class Choices:
         return self.parts.get(strand, self.rest)
 
     def __and__(self, other: "Choices") -> "Choices":
-        return self._with(other, _both, Range.ALL)
+        return self._with(other, and_, Range.ALL)
 
     def __or__(self, other: "Choices") -> "Choices":
-        return self._with(other, _either, Range.NONE)
+        return self._with(other, or_, Range.NONE)
 
     def __invert__(self) -> "Choices":
         return Choices({strand: ~part for strand, part in self.parts.items()}, ~self.rest)
@@ -50,11 +51,11 @@ class Choices:
         return self.rest == Range.ALL and all(part == Range.ALL for part in self.parts.values())
 
     def is_subset(self, other: "Choices") -> bool:
-        if not _within(self.rest, other.rest):
+        if not self.rest.is_subset(other.rest):
             return False
-        if not all(_within(part, other.of(strand)) for strand, part in self.parts.items()):
+        if not all(part.is_subset(other.of(strand)) for strand, part in self.parts.items()):
             return False
-        return self.rest.is_empty() or all(_within(self.of(strand), part) for strand, part in other.parts.items())
+        return self.rest.is_empty() or all(self.of(strand).is_subset(part) for strand, part in other.parts.items())
 
     def is_disjoint(self, other: "Choices") -> bool:
         if not self.rest.is_disjoint(other.rest):
@@ -80,20 +81,3 @@ class Choices:
 
 
 Choices.ALL = Choices(rest=Range.ALL)
-
-
-def _both(one: Range, other: Range) -> Range:
-    """The intersection; most ranges met here are none, all, or the same."""
-    if one is other or one.is_empty() or other is Range.ALL:
-        return one
-    return other if other.is_empty() or one is Range.ALL else one & other
-
-
-def _either(one: Range, other: Range) -> Range:
-    if one is other or other.is_empty() or one is Range.ALL:
-        return one
-    return other if one.is_empty() or other is Range.ALL else one | other
-
-
-def _within(one: Range, other: Range) -> bool:
-    return one is other or one.is_empty() or other is Range.ALL or one.is_subset(other)

@@ -10,7 +10,7 @@ with the number of different requirements, not with the number of versions.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal
@@ -19,7 +19,7 @@ from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.admission import Admitted
 from registry.resolution.availability import Availability, Preferences
-from registry.resolution.candidates import ORDER, STATUSES, Candidate, Need, Question, Resolution, Snapshot, Status
+from registry.resolution.candidates import ORDER, Candidate, Need, Question, Resolution, Snapshot, Status
 from registry.resolution.choices import Choices, Strand
 from registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 from registry.resolution.remembering import Remembering
@@ -30,14 +30,10 @@ __all__ = ["Fact", "Preferences", "Search", "need_of"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What rules something out: the request, what a model requires, what images provide, what there is not.
-
-    ``need``: the one requirement of which a fact of what is needed speaks; without one it speaks of all of them.
-    """
+    """What rules something out: the request, what a model requires, what images provide, what there is not."""
 
     sort: Literal["asked", "needs", "provided", "absent"]
     kind: Kind
-    need: Need | None = None
 
 
 Ruling = Incompatibility[Kind, Choices, Fact]
@@ -51,6 +47,7 @@ class Search:
         self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
         self._found: dict[Question, tuple[Resolution | None, tuple[Fact, ...]]] = {}
+        self._let_in: dict[Need, Choices] = {}
         self._needed: dict[Need, Ruling] = {}
         self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[Strand, Version], ...]]] = {}
 
@@ -88,7 +85,7 @@ class Search:
         models = {strand: self.available.of_model[strand[1]] for strand in self.available.models}
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~Choices(models)}, Fact("asked", "model"))
-        yield Incompatibility.of({"dataset": ~_strands((dataset.name,), datasets)}, Fact("asked", "dataset"))
+        yield Incompatibility.of({"dataset": ~_strands(dataset.name, datasets)}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
         choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
@@ -152,17 +149,22 @@ class Search:
         return Incompatibility.of({"model": self._requiring(needs)}, Fact("needs", "framework"))
 
     def _requiring(self, needs: Iterable[Need]) -> Choices:
-        return _strands(needs, dict.fromkeys(STATUSES, Range.ALL))
+        """The versions of the model that require one of these: all of each strand that there is."""
+        wanted = frozenset(needs)
+        return Choices({strand: Range.ALL for strand in self.available.models if strand[0] in wanted})
 
     def _frameworks(self, need: Need) -> Choices:
-        return _strands((need[1],), self.available.of_framework(need))
+        """What the requirement lets in."""
+        if need not in self._let_in:
+            self._let_in[need] = _strands(need[1], self.available.of_framework(need))
+        return self._let_in[need]
 
     def _wanted(self, needs: Iterable[Need]) -> Choices:
         """All that any of the requirements lets in."""
         parts: defaultdict[Strand, list[Range]] = defaultdict(list)
         for need in needs:
-            for status, versions in self.available.of_framework(need).items():
-                parts[need[1], status].append(versions)
+            for strand, versions in self._frameworks(need).parts.items():
+                parts[strand].append(versions)
         return Choices({strand: Range.union(some) for strand, some in parts.items()})
 
     def _model(self, allowed: Choices) -> Choices | None:
@@ -223,6 +225,6 @@ def _above(version: Version | None) -> Range:
     return Range.ALL if version is None else Range.between(successor(version), None)
 
 
-def _strands(sorts: Iterable[Hashable], versions: Admitted) -> Choices:
-    """The same versions, by status, of each of the ``sorts``."""
-    return Choices({(sort, status): part for sort in sorts for status, part in versions.items()})
+def _strands(name: str, versions: Admitted) -> Choices:
+    """Versions of one name, by status."""
+    return Choices({(name, status): part for status, part in versions.items()})

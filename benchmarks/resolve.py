@@ -26,6 +26,10 @@ the database is dropped from the page cache. Solving is the resolver, explanatio
 loaded its modules and opened the catalogue. What takes over {limit} s is ended: `over`. Every lock is compared with the
 answer that the catalogue was made to have. Growth is the largest factor from one step to the next.
 
+The yardstick is a process that imports SQLAlchemy's ORM, rich and Alembic and does nothing, once in every round: the
+half second that the bar of the whole process is about. Where other work shares the machine, its speed changes from
+round to round; what the yardstick took in the same rounds says how fast it was.
+
 resolvelib solves with a plain provider, candidates in memory; how many names the catalogue has does not matter to it.
 `uv pip compile` is the whole process with a warm cache, on packages of the same names, versions and requirements, from
 an index on the loopback interface; its lines are those of its explanation, as benchlock's are in the second column.

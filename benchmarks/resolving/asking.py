@@ -21,6 +21,9 @@ BENCHLOCK = Path(sys.executable).parent / "benchlock"
 LIMIT = 10
 """Seconds of CPU after which benchlock is ended."""
 
+YARDSTICK = "import sqlalchemy.orm, rich.console, rich.table, rich.progress, alembic.command"
+"""What a process does that is measured beside the others, once a round: it does not depend on what benchlock does."""
+
 _LONG = 1  # second of others, after which one round will do
 _INVALID, _CONFLICT = 2, 3  # exit codes
 
@@ -30,8 +33,11 @@ def measure(universe: Universe, step: int, rows: Mapping[str, Row], rounds: int)
     with tempfile.TemporaryDirectory() as folder:
         registry = Registry(Path(folder), universe)
         for seed in range(rounds):
+            yardstick = run([sys.executable, "-c", YARDSTICK], environment(), LIMIT)
+            assert yardstick is not None
             for ask in universe.asks():
                 taken = rows[ask.title].taken.setdefault(step, Taken())
+                taken.yardstick.append(yardstick.seconds)
                 if not taken.over:
                     rows[ask.title].outcome = registry.ask(ask, seed, taken)
 

@@ -24,15 +24,24 @@ GROWTH_BAR = math.sqrt(10)
 
 @dataclass(slots=True)
 class Taken:
-    """Seconds of CPU of one request over one universe, a value a round; none where it took too long."""
+    """Seconds of CPU of one request over one universe, a value a round; none where it took too long.
+
+    ``yardstick``: of the process that is measured once in the same round.
+    """
 
     whole: list[float] = field(default_factory=list)
     solving: list[float] = field(default_factory=list)
+    yardstick: list[float] = field(default_factory=list)
     over: bool = False
 
     def median(self, of: str) -> float:
         values: list[float] = getattr(self, of)
         return statistics.median(values) if values and not self.over else math.inf
+
+    @property
+    def share(self) -> float:
+        """Of the whole process in the yardstick."""
+        return self.median("whole") / statistics.median(self.yardstick)
 
 
 @dataclass(slots=True)
@@ -67,6 +76,7 @@ def table(family: Family, rows: Sequence[Row]) -> str:
         [f"resolvelib at {family.others_at:,}, solving", f"`uv pip compile` at {family.others_at:,}"] if asked else []
     )
     lines = [_line(heads), _line(["---", "---"] + ["---:"] * (len(heads) - 2))]
+    lines.append(_line(["(the yardstick)", "", *_yardsticks(rows, steps), *[""] * (len(heads) - 2 - len(steps))]))
     for row in rows:
         cells = [
             f"{milliseconds(row.taken[step].median('whole'))} / {milliseconds(row.taken[step].median('solving'))}"
@@ -76,6 +86,11 @@ def table(family: Family, rows: Sequence[Row]) -> str:
         others = [row.resolvelib, row.uv] if asked else []
         lines.append(_line([row.title, row.outcome, *cells, growth, *others]))
     return f"### {family.title}\n\n{family.about}\n\n" + "\n".join(lines) + "\n"
+
+
+def _yardsticks(rows: Sequence[Row], steps: Sequence[int]) -> Iterator[str]:
+    for step in steps:
+        yield milliseconds(statistics.median(rows[0].taken[step].yardstick))
 
 
 def _shown(form: str, value: float) -> str:
@@ -102,6 +117,13 @@ def bars(measured: Sequence[tuple[Family, Sequence[Row]]]) -> Iterator[str]:
         for of, what in (("whole", "whole process"), ("solving", "solving"))
     ]
     yield from _bar(f"a tenfold catalogue costs at most {GROWTH_BAR:.2f} times as much", grown, GROWTH_BAR, "{:.2f}")
+    shares = [
+        (f"{row.title}, {family.title}", row.taken[BAR_AT].share)
+        for family, rows in measured
+        for row in rows
+        if BAR_AT in row.taken
+    ]
+    yield from _bar(f"at {BAR_AT:,} versions the whole process takes less than the yardstick", shares, 1, "{:.2f}")
     for of, bar, what in (("whole", WHOLE_BAR, "the whole process"), ("solving", SOLVING_BAR, "solving")):
         at = [
             (f"{row.title}, {family.title}", row.taken[BAR_AT].median(of) * 1000)

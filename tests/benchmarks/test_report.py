@@ -8,8 +8,8 @@ from benchmarks.resolving.report import Row, Taken, bars, table, write
 
 
 def row(title: str, **seconds: float) -> Row:
-    """Solving takes a tenth of ``whole_1000`` and so on."""
-    return Row(title, {int(step[1:]): Taken([taken], [taken / 10]) for step, taken in seconds.items()}, "a lock")
+    """Of the whole process, of which solving takes a tenth, by step: ``n1000`` and so on; the yardstick takes 0.5 s."""
+    return Row(title, {int(step[1:]): Taken([taken], [taken / 10], [0.5]) for step, taken in seconds.items()}, "a lock")
 
 
 def test_growth_is_that_of_the_worst_step_for_a_tenfold_one() -> None:
@@ -24,6 +24,7 @@ def test_a_bar_says_what_misses_it() -> None:
     family = next(families(1_000))
     lines = list(bars([(family, [row("easy", n100000=0.4), row("deep", n100000=0.6)])]))
     assert [line for line in lines if line.startswith("  - ")] == [
+        f"  - 1.20: deep, {family.title}",
         f"  - 600.0 ms: deep, {family.title}",
         f"  - 60.0 ms: deep, {family.title}",
     ]
@@ -37,6 +38,7 @@ def test_a_table_has_a_line_a_request() -> None:
     slow = row("deep", n1000=1)
     slow.taken[1000].over = True
     lines = table(family, [row("easy", n1000=0.05), slow]).splitlines()
+    assert "| (the yardstick) |  | 500 |  |" in lines
     assert "| easy | a lock | 50.0 / 5.0 | 1.00 / 1.00 |" in lines
     assert any(line.startswith("| deep | a lock | over / over |") for line in lines)
 

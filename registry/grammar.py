@@ -104,7 +104,9 @@ def _comparators(part: str, text: str) -> list[tuple[str, str]]:
     while True:
         comparator = _COMPARATOR.match(rest)
         if comparator is None:
-            raise _refused(text, f"{rest!r} begins with no comparator: use = == != > >= < <= ^ ~ before a version")
+            python = "; what Python writes ~=1.2 is >=1.2.0 <2.0.0, and ~=1.2.3 is ~1.2.3" if rest[:2] == "~=" else ""
+            use = "use = == != > >= < <= ^ ~ before a version"
+            raise _refused(text, f"{rest!r} begins with no comparator: {use}{python}")
         found.append((comparator["operator"] or "", comparator["version"]))
         rest = rest[comparator.end() :]
         if not rest:

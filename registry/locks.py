@@ -2,11 +2,12 @@
 
 import io
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, UnknownNameError
 from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.answerable import Chosen
@@ -17,6 +18,7 @@ from registry.manifests import Dataset, File, Framework, Image, Manifest, Model,
 from registry.names import Kind, Reference, parse_name
 from registry.requests import Request, parse_request
 from registry.resolution.candidates import Candidate, Resolution
+from registry.resolution.conflicts import ConflictError
 from registry.resolution.resolver import resolve
 from registry.resolution.search import Preferences, Search
 from registry.resolution.why import Why, why
@@ -32,8 +34,25 @@ class Harness:
 
 def resolve_request(request: Request, catalogue: Catalogue, preferences: Preferences) -> Resolution:
     """The resolution of ``request``, as of its own time if it has one. Raises as the resolver."""
-    with catalogue.snapshot(request.as_of) as snapshot:
-        return resolve(question_of(request), snapshot, preferences)
+    question = question_of(request)
+    try:
+        with catalogue.snapshot(request.as_of) as snapshot:
+            return resolve(question, snapshot, preferences)
+    except (ConflictError, UnknownNameError) as error:
+        if request.as_of is not None:
+            _tell_of_now(error, request, catalogue, preferences)
+        raise
+
+
+def _tell_of_now(
+    error: ConflictError | UnknownNameError, request: Request, catalogue: Catalogue, preferences: Preferences
+) -> None:
+    """Say of what time the failure is, and whether there is an answer by now."""
+    error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
+    with catalogue.snapshot() as snapshot, suppress(ConflictError, UnknownNameError):
+        found = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
+        step = f"leave out the time: now {found} answer it"
+        error.next_step = f"{error.next_step}; or {step}" if error.next_step else step
 
 
 def make_lock(

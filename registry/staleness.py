@@ -1,5 +1,6 @@
 """Whether a lock still answers its request: ``lock --check``."""
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -85,4 +86,7 @@ def _spelled(platforms: Collection[tuple[str, ...]]) -> str:
 
 
 def _shown(document: dict[str, Any], key: str) -> str:
-    return str(document[key]) if key in document else "absent"
+    if key not in document:
+        return "absent"
+    value = document[key]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -17,7 +17,7 @@ import rfc8785
 
 from api.wiring import open_registry
 from artifacts.digest import Digest, digest_bytes, from_hex
-from artifacts.errors import IntegrityError, UnavailableError
+from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from artifacts.store import read, verify
@@ -188,6 +188,18 @@ def test_a_request_as_of_a_time_leads_to_the_same_lock_for_ever(catalogue: Catal
     lock = make_lock(asked, {}, HARNESS, store, catalogue)
     NEWER.publish(catalogue, store)
     assert make_lock(parse_request(lock.request, "x.lock"), {}, HARNESS, store, catalogue) == lock
+
+
+def test_a_failure_that_the_time_causes_says_so(catalogue: Catalogue, store: LocalStore) -> None:
+    """Nothing was published then; that there is an answer by now is said only where there is one."""
+    asked = parse_request({**request().document, "as_of": "2020-01-01T00:00:00Z"}, "request.yaml")
+    with pytest.raises(UnknownNameError, match="as of 2020-01-01T00:00:00Z, which the request asks for") as before:
+        make_lock(asked, {}, HARNESS, store, catalogue)
+    assert "leave out the time" not in str(before.value)
+    NEWEST.publish(catalogue, store)
+    with pytest.raises(UnknownNameError) as after:
+        make_lock(asked, {}, HARNESS, store, catalogue)
+    assert "leave out the time: now model/digits 1.0.0, framework/onnxruntime " in str(after.value)
 
 
 # 6. Several platforms

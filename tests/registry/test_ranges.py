@@ -107,6 +107,7 @@ REFUSED = [
     (">=1.2.3,", "join comparators"),
     (">=1.2.3,,<2", "begins with no comparator"),
     (">=1.2.3<2", "join comparators"),
+    ("~=1.4", "what Python writes ~=1.2 is >=1.2.0 <2.0.0"),
     ("~>1.2", "begins with no comparator"),
     (">", "begins with no comparator"),
     ("latest", "'latest' is no version"),

@@ -36,8 +36,10 @@ class CatalogueSnapshot:
         self._connection = connection
         self._always = {"as_of": moment(as_of or _ALWAYS), "next": _LEAST}
 
-    def names(self, kind: Kind) -> Sequence[str]:
-        return sorted(row.name for row in self._rows(statements.NAMES, {"kind": kind}))
+    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        wanted = {"kind": kind, "near": near, "most": most}
+        both = (statements.NAMES_BELOW, statements.NAMES_FROM)
+        return sorted(row.name for statement in both for row in self._rows(statement, wanted))
 
     def needs(self, model: str) -> Sequence[Need]:
         return sorted(tuple(row) for row in self._rows(statements.NEEDS, {"kind": "model", "name": model}))

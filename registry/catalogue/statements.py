@@ -124,8 +124,20 @@ def _images(place: str, status: Status) -> str:
     return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND EXISTS ({published})"
 
 
-NAMES = _different("versions", ("kind",), ("name",))
-"""The names of a kind."""
+def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
+    """``most`` names of a kind in their order, from one that ``start`` limits to each that is ``following``."""
+
+    def end(condition: str) -> str:
+        return f"SELECT (SELECT name FROM versions WHERE kind = :kind AND {condition} ORDER BY name {order} LIMIT 1)"
+
+    found = f"WITH RECURSIVE found(name) AS ({end(start)} UNION ALL {end(following)} FROM found WHERE name IS NOT NULL)"
+    own = "SELECT 1 FROM versions WHERE kind = :kind AND versions.name = found.name AND published_at <= :as_of"
+    return f"{found} SELECT name FROM found WHERE EXISTS ({own}) LIMIT :most"
+
+
+NAMES_BELOW = _names("DESC", "name < :near", "name < found.name")
+NAMES_FROM = _names("ASC", "name >= :near", "name > found.name")
+"""The names of a kind next to ``near``."""
 
 IMAGES = _different("versions", ("framework",), ("name",))
 """The names of images of which a version provides the framework."""

@@ -145,8 +145,8 @@ class Environments:
 class Snapshot(Protocol):
     """The catalogue at a moment, in few questions, each of which an index answers. No order of its rows matters."""
 
-    def names(self, kind: Kind) -> Sequence[str]:
-        """All names of the kind, sorted."""
+    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        """Names of the kind, sorted: those next to ``near``, ``most`` at most below it, and as many from it on."""
         ...
 
     def needs(self, model: str) -> Sequence[Need]:

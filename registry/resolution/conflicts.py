@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from artifacts.errors import BenchlockError
 from registry.names import Kind
-from registry.resolution.candidates import COUNTED
+from registry.resolution.candidates import COUNTED, Snapshot
 
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
@@ -19,11 +19,14 @@ Code = Literal[
 SHOWN = 3
 """Versions that a line names before it counts the rest; also the requirements of a model that are told apart."""
 
-LISTED = 100
+LISTED = 20
 """Versions of one reason that the JSON lists before it counts them alone."""
 
 _COMPARED = 50
 """Names that are compared with a misspelt one letter by letter."""
+
+_NEXT_TO = 500
+"""Names on each side of a misspelt one that are looked at: all, but in catalogues of many hundreds of names."""
 
 _LINES = 12
 """Reasons that the prose gives before it counts the rest."""
@@ -138,6 +141,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     pairs = _pairs(name)
     likely = heapq.nsmallest(_COMPARED, names, key=lambda one: (len(pairs ^ _pairs(one)), one))
     return next(iter(get_close_matches(name, sorted(likely), n=1)), None)
+
+
+def nearest_name(snapshot: Snapshot, kind: Kind, name: str) -> str | None:
+    """The published name that ``name`` may be a misspelling of, among those that stand next to it in their order."""
+    return nearest(name, snapshot.names(kind, name, _NEXT_TO))
 
 
 def _pairs(name: str) -> set[tuple[str, str]]:

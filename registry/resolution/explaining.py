@@ -6,8 +6,8 @@ from functools import reduce
 
 from registry.constraints import ANY, Constraint
 from registry.ranges import Range
-from registry.resolution.candidates import Candidate, Need, Requirement
-from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest
+from registry.resolution.candidates import EVERY, Candidate, Need, Population, Requirement
+from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest_name
 from registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
 from registry.resolution.search import Search
 
@@ -112,9 +112,8 @@ def _summary(search: Search, askings: list[_Asking], lines: list[Rejected]) -> s
 def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple[list[Rejected], str]:
     """Why there is no environment under the requirements of one framework, and what might be published."""
     framework = requirements[0].name
-    known = search.snapshot.names("framework")
-    if framework not in known:
-        near = nearest(framework, known)
+    if not search.snapshot.newest(Population("framework", framework, EVERY), 1):
+        near = nearest_name(search.snapshot, "framework", framework)
         text = f"framework/{framework} is not in the catalogue" + (f"; framework/{near} is" if near else "")
         advice = f"publish a version of the model that requires {near}" if near else _publish(requirements[0])
         return [Rejected("framework", framework, (), 0, "unknown", text)], advice

@@ -18,7 +18,7 @@ from registry.resolution.candidates import (
     Resolution,
     Snapshot,
 )
-from registry.resolution.conflicts import ConflictError, nearest
+from registry.resolution.conflicts import ConflictError, nearest_name
 from registry.resolution.explaining import explain
 from registry.resolution.fixes import nearest_fixes
 from registry.resolution.search import Preferences, Search
@@ -59,7 +59,7 @@ def _is_known(search: Search, requirement: Requirement) -> bool:
 
 def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:
     kind, name = requirement.kind, requirement.name
-    near = nearest(name, snapshot.names(kind))
+    near = nearest_name(snapshot, kind, name)
     return UnknownNameError(
         f"the catalogue has no {kind}/{name}",
         where=f"{kind}.name",

@@ -98,7 +98,8 @@ def history(rows: list[Candidate], engine: Engine, order: random.Random) -> Hist
 
 def answers(snapshot: Snapshot, order: random.Random) -> Iterator[object]:
     """What ``snapshot`` says to questions that ``order`` chooses; lists, whatever it has."""
-    yield from ((kind, list(snapshot.names(kind))) for kind in KINDS)
+    nears = ("", "f", "i", "m", "none", "~")
+    yield from ((kind, list(snapshot.names(kind, near, most))) for kind in KINDS for near in nears for most in (1, 9))
     yield from ((model, list(snapshot.needs(model))) for model in ("m", "none"))
     yield from ((framework, list(snapshot.platforms(framework))) for framework in ("f", "g", "none"))
     yield from ((framework, list(snapshot.images(framework))) for framework in ("f", "g", "none"))
@@ -151,7 +152,10 @@ def test_a_name_that_begins_another_hides_none(database: Engine) -> None:
     rows = candidates({f"dataset/{name}": {"1.0.0": {}} for name in names})
     history(rows, database, random.Random(0))
     with reading(database) as connection:
-        assert CatalogueSnapshot(connection, None).names("dataset") == sorted(names)
+        snapshot = CatalogueSnapshot(connection, None)
+        for near in (*names, "", "a-", "~"):
+            assert snapshot.names("dataset", near, 9) == sorted(names)
+        assert snapshot.names("dataset", "a.", 1) == ["a-b", "a.b"]
 
 
 def test_a_framework_that_is_not_published_is_not_provided(database: Engine) -> None:

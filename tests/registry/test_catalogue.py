@@ -181,7 +181,7 @@ def test_a_snapshot_says_what_the_resolver_asks(catalogue: Catalogue, model: Pub
         (net,) = _all(snapshot, "model", "net")
         first, second = _all(snapshot, "image", "onnxruntime-cpu")
         assert _all(snapshot, "model", "other") == []
-        assert snapshot.names("image") == ["acme/ort", "onnxruntime-cpu"]
+        assert snapshot.names("image", "", 9) == ["acme/ort", "onnxruntime-cpu"]
         assert snapshot.images("onnxruntime") == ["acme/ort", "onnxruntime-cpu"]
         assert snapshot.images("pytorch") == []
     assert (net.requires, net.provides, net.platforms) == ((("framework", "onnxruntime", ">=1.20 <2"),), None, ())
@@ -227,8 +227,8 @@ def test_a_snapshot_of_an_earlier_time_has_what_was_there(catalogue: Catalogue, 
         with catalogue.snapshot(NOON + timedelta(seconds=second)) as snapshot:
             candidates = _all(snapshot, "model", "net")
             seen[second] = [(str(candidate.version), candidate.yanked) for candidate in candidates]
-            assert snapshot.names("image") == snapshot.images("onnxruntime")
-            assert bool(snapshot.names("image")) == (second == 5)
+            assert snapshot.names("image", "", 9) == snapshot.images("onnxruntime")
+            assert bool(snapshot.names("image", "", 9)) == (second == 5)
     both: list[tuple[str, str | None]] = [("1.0.0", None), ("1.1.0", None)]
     assert seen == {0: [], 1: both[:1], 2: [("1.0.0", "a mistake")], 3: both[:1], 4: both, 5: both}
 

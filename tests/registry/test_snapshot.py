@@ -45,7 +45,7 @@ def providers(status: Status = "release", images: Status = "release", image: str
 
 
 FEW: dict[str, Asking] = {
-    "names": lambda snapshot: snapshot.names("model"),
+    "names": lambda snapshot: snapshot.names("model", "m", 500),
     "needs": lambda snapshot: snapshot.needs("m"),
     "needed": lambda snapshot: [
         snapshot.needed(one) for one in POPULATIONS if one.kind == "model" and one.need is None

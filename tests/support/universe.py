@@ -1,5 +1,6 @@
 """Small catalogues as plain values, and questions over them: what a case file holds."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +31,10 @@ class Universe:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.rows = list(candidates)
 
-    def names(self, kind: Kind) -> Sequence[str]:
-        return sorted({one.name for one in self.rows if one.kind == kind})
+    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        names = sorted({one.name for one in self.rows if one.kind == kind})
+        place = bisect_left(names, near)
+        return names[max(0, place - most) : place + most]
 
     def needs(self, model: str) -> Sequence[Need]:
         return sorted({need for one in self.of("model", model) for need in one.requires})

@@ -28,7 +28,7 @@ answer that the catalogue was made to have. Growth is the largest factor from on
 
 The yardstick is a process that imports SQLAlchemy's ORM, rich and Alembic and does nothing, once in every round: the
 half second that the bar of the whole process is about. Where other work shares the machine, its speed changes from
-round to round; what the yardstick took in the same rounds says how fast it was.
+round to round; what the yardstick took in the same rounds says how fast it was, so each bar is given both ways.
 
 resolvelib solves with a plain provider, candidates in memory; how many names the catalogue has does not matter to it.
 `uv pip compile` is the whole process with a warm cache, on packages of the same names, versions and requirements, from

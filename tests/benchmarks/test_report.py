@@ -24,9 +24,10 @@ def test_a_bar_says_what_misses_it() -> None:
     family = next(families(1_000))
     lines = list(bars([(family, [row("easy", n100000=0.4), row("deep", n100000=0.6)])]))
     assert [line for line in lines if line.startswith("  - ")] == [
-        f"  - 1.20: deep, {family.title}",
         f"  - 600.0 ms: deep, {family.title}",
+        f"  - 1.20: deep, {family.title}",
         f"  - 60.0 ms: deep, {family.title}",
+        f"  - 0.12: deep, {family.title}",
     ]
     assert lines[0].startswith("- met: a tenfold catalogue")
     assert "2.00" not in lines[0]

@@ -3,6 +3,7 @@
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
@@ -23,6 +24,7 @@ from registry.resolution.candidates import (
     Snapshot,
     Status,
 )
+from registry.resolution.choices import Choices, Strand
 from registry.versions import Version, key
 
 Preferences = Mapping[tuple[Kind, str], Version]
@@ -36,13 +38,20 @@ class Availability:
         self.question = question
         self.snapshot = snapshot
         self.preferences = preferences
-        self._of_frameworks: dict[Hashable, Admitted] = {}
+        self._let_ins: dict[Hashable, dict[Hashable, Choices]] = {}
 
     def asking(self, question: Question) -> "Availability":
         """The same of another question; what frameworks are asked for is worked out once."""
         other = Availability(question, self.snapshot, self.preferences)
-        other._of_frameworks = self._of_frameworks
+        other._let_ins = self._let_ins
         return other
+
+    @cached_property
+    def _let_in(self) -> dict[Hashable, Choices]:
+        """What requirements let in, under this question's narrowing: other questions with the same one share it."""
+        question = self.question
+        narrowing = (question.framework, "framework" in question.prereleases, "framework" in question.yanked)
+        return self._let_ins.setdefault(narrowing, {})
 
     def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> Admitted:
         """The versions of the name that may be chosen under ``constraints``, by status."""
@@ -56,14 +65,24 @@ class Availability:
     def of_model(self) -> Admitted:
         return self.admitted("model", self.question.model.name, self.question.model.constraint)
 
-    def of_framework(self, need: Need) -> Admitted:
+    def frameworks(self, need: Need) -> Choices:
         """The versions of the framework that ``need``, and the request's narrowing of it, let in."""
-        narrowing = self.question.framework
-        place = (need, str(narrowing), "framework" in self.question.prereleases, "framework" in self.question.yanked)
-        if place not in self._of_frameworks:
+        if need not in self._let_in:
+            narrowing = self.question.framework
             constraints = (Constraint.parse(need[2]), *(() if narrowing is None else (narrowing,)))
-            self._of_frameworks[place] = self.admitted("framework", need[1], *constraints)
-        return self._of_frameworks[place]
+            versions = self.admitted("framework", need[1], *constraints)
+            self._let_in[need] = Choices({(need[1], status): part for status, part in versions.items()})
+        return self._let_in[need]
+
+    def of_any(self, needs: tuple[Need, ...]) -> Choices:
+        """All that any of the requirements lets in."""
+        if needs not in self._let_in:
+            parts: defaultdict[Strand, list[Range]] = defaultdict(list)
+            for need in needs:
+                for strand, versions in self.frameworks(need).parts.items():
+                    parts[strand].append(versions)
+            self._let_in[needs] = Choices({strand: Range.union(some) for strand, some in parts.items()})
+        return self._let_in[needs]
 
     def newest(
         self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None

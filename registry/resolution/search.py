@@ -9,7 +9,6 @@ for each requirement, and that nothing in a set of frameworks can be had is lear
 with the number of different requirements, not with the number of versions.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -47,7 +46,6 @@ class Search:
         self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
         self._found: dict[Question, tuple[Resolution | None, tuple[Fact, ...]]] = {}
-        self._let_in: dict[Need, Choices] = {}
         self._needed: dict[Need, Ruling] = {}
         self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[Strand, Version], ...]]] = {}
 
@@ -100,7 +98,7 @@ class Search:
         match package:
             case "model":
                 (need, _status), _ = value.single()
-                return (self._excluded,) if self._frameworks(need).is_empty() else (self._needs(need),)
+                return (self._excluded,) if self.available.frameworks(need).is_empty() else (self._needs(need),)
             case "framework":
                 return (self._provides(value),)
             case _:
@@ -109,7 +107,7 @@ class Search:
     def _needs(self, need: Need) -> Ruling:
         if need not in self._needed:
             models = self._requiring((need,))
-            frameworks = ~self._frameworks(need)
+            frameworks = ~self.available.frameworks(need)
             ruling: Ruling = Incompatibility.of({"model": models, "framework": frameworks}, Fact("needs", "framework"))
             self._needed[need] = ruling
         return self._needed[need]
@@ -129,20 +127,20 @@ class Search:
 
         With it, that no version of the model can be had whose requirement lies in that.
         """
-        needs = dict.fromkeys(need for need, _ in self.available.models)
-        wanted = self._wanted(needs)
+        needs = tuple(dict.fromkeys(need for need, _ in self.available.models))
+        wanted = self.available.of_any(needs)
         newest = {strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()}
         absent = Choices({strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}) | allowed
         return (
             Incompatibility.of({"framework": absent}, Fact("absent", "framework")),
-            self._in_vain(need for need in needs if self._frameworks(need).is_subset(absent)),
+            self._in_vain(need for need in needs if self.available.frameworks(need).is_subset(absent)),
         )
 
     @cached_property
     def _excluded(self) -> Ruling:
         """That no version of the model can be had that asks for what the request excludes."""
         needs = dict.fromkeys(need for need, _ in self.available.models)
-        return self._in_vain(need for need in needs if self._frameworks(need).is_empty())
+        return self._in_vain(need for need in needs if self.available.frameworks(need).is_empty())
 
     def _in_vain(self, needs: Iterable[Need]) -> Ruling:
         """That no version of the model can be had that requires one of these."""
@@ -152,20 +150,6 @@ class Search:
         """The versions of the model that require one of these: all of each strand that there is."""
         wanted = frozenset(needs)
         return Choices({strand: Range.ALL for strand in self.available.models if strand[0] in wanted})
-
-    def _frameworks(self, need: Need) -> Choices:
-        """What the requirement lets in."""
-        if need not in self._let_in:
-            self._let_in[need] = _strands(need[1], self.available.of_framework(need))
-        return self._let_in[need]
-
-    def _wanted(self, needs: Iterable[Need]) -> Choices:
-        """All that any of the requirements lets in."""
-        parts: defaultdict[Strand, list[Range]] = defaultdict(list)
-        for need in needs:
-            for strand, versions in self._frameworks(need).parts.items():
-                parts[strand].append(versions)
-        return Choices({strand: Range.union(some) for strand, some in parts.items()})
 
     def _model(self, allowed: Choices) -> Choices | None:
         preferred = self.available.preferred_model()

@@ -17,6 +17,7 @@ from evaluator.images.workspaces import workspace
 from migrations import upgrade
 from registry.catalogue.database import open_engine
 from tests.support.commands import Commands
+from tests.support.registry_server import RegistryServer, serving
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
@@ -89,6 +90,13 @@ def engine_url() -> Iterator[str]:
     finally:
         subprocess.run(["sh", ENGINE, "stop", folder], check=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def registry_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    """An OCI registry of the suite's own, ended with the suite; tests take a repository each."""
+    with serving(tmp_path_factory.mktemp("registry-server")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,10 @@
 #!/bin/sh
-# What the tests need of the system: a Docker engine to start, and mmdebstrap for the base image.
+# What the tests need of the system: a Docker engine and an OCI registry to start, and mmdebstrap for the base image.
 set -eu
 missing=""
 command -v dockerd >/dev/null || missing="$missing docker.io"
 command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
+command -v docker-registry >/dev/null || missing="$missing docker-registry"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing$missing" >&2

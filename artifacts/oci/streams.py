@@ -1,0 +1,155 @@
+"""A blob as a registry sends it: streamed, resumed where the connection broke off, verified on the way."""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import IntegrityError, UnavailableError
+from artifacts.oci.network import TransientError, network, show
+from artifacts.oci.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Answer, Session, pause
+from artifacts.store import BlobNotFoundError, mismatch
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from artifacts.oci.network import Response
+
+DAMAGED = (
+    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
+    "a blob that it thinks it has"
+)
+
+
+class BlobStream(io.RawIOBase):
+    """The bytes of a blob. Reading its end raises ``IntegrityError`` where they were others than its digest says."""
+
+    def __init__(self, session: Session, digest: Digest, size: int | None) -> None:
+        """Ask for it; ``size`` is compared where it is known.
+
+        Raises:
+            BlobNotFoundError: the repository has no such blob.
+            UnavailableError: the registry cannot be asked.
+        """
+        self._session, self._digest, self._size = session, digest, size
+        self._name = f"blob {digest} of {session.repository}"
+        self._state = hashlib.sha256()
+        self._received = 0
+        self._failures = 0
+        self._rest = b""
+        self._ended = False
+        self._response: Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._retrying(self._ask)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        while not self._rest and not self._ended:
+            self._retrying(self._receive)
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self._rest))
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def _receive(self) -> None:
+        """Take the next piece, or the end."""
+        if self._response is None:
+            self._ask()
+        with network(self._url):
+            chunk = next(self._chunks, None)
+        if chunk is None:
+            self._end()
+            return
+        self._state.update(chunk)
+        self._received += len(chunk)
+        self._failures = 0
+        if self._size is not None and self._received >= self._size:
+            self._check()  # before the last byte is handed on: who knows the size may never read the end
+        self._rest = chunk
+
+    def _end(self) -> None:
+        self._drop()
+        self._ended = True
+        self._check()
+
+    def _check(self) -> None:
+        """Compare what was received, which is all that there should be."""
+        found = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
+        if found.digest != self._digest:
+            raise mismatch(self._name, self._digest, found, next_step=DAMAGED)
+        if self._size not in (None, found.size):
+            raise IntegrityError(
+                f"{self._name} has {found.size} bytes, and {self._size} are written down for its digest",
+                where=self._name,
+                next_step="correct the size where it is written down",
+            )
+
+    def _ask(self) -> None:
+        """Begin to receive, from where the last answer broke off."""
+        headers = {"Range": f"bytes={self._received}-"} if self._received else {}
+        response = self._session.open("GET", self._url, headers=headers)
+        if response.status_code == NOT_FOUND:
+            response.close()
+            raise BlobNotFoundError(f"{self._session.repository} has no blob {self._digest}", where=show(self._url))
+        expected = (OK, PARTIAL) if self._received else (OK,)
+        if response.status_code not in expected:
+            response.close()
+            if response.status_code == RANGE:  # it ends where the connection did
+                self._chunks = iter(())
+                return
+            raise Answer(response.status_code, response.headers, b"", self._url).refused(f"{self._name} cannot be read")
+        announced = response.headers.get("Content-Length", "")
+        if self._size is None and announced.isdecimal():
+            self._size = int(announced)
+        self._response = response
+        self._chunks = self._skipped(response)
+
+    def _skipped(self, response: "Response") -> Iterator[bytes]:
+        """What the answer holds beyond what was received before: a server need not know of ranges."""
+        skip = self._received - _first_byte(response) if self._received else 0
+        if skip < 0:
+            raise UnavailableError(f"{self._name}: the registry answers another range than asked", where=self._name)
+        for chunk in response.iter_raw():
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            yield chunk[skip:] if skip else chunk
+            skip = 0
+
+    @property
+    def _url(self) -> str:
+        return self._session.url(f"blobs/{self._digest}")
+
+    def _retrying(self, attempt: Callable[[], None]) -> None:
+        while True:
+            try:
+                attempt()
+            except TransientError:
+                self._drop()
+                self._failures += 1
+                if self._failures >= ATTEMPTS:
+                    raise
+                pause(self._failures - 1)
+            else:
+                return
+
+    def _drop(self) -> None:
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+
+def _first_byte(response: "Response") -> int:
+    """Where in the blob the answer begins (RFC 9110, Content-Range)."""
+    if response.status_code != PARTIAL:
+        return 0
+    first = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+    return int(first) if first.isdecimal() else 0

@@ -1,0 +1,177 @@
+"""Sending a blob: a session, its pieces in order, and the digest at the end, by which the registry verifies it.
+
+Memory is bounded whatever the size. A connection that breaks off is resumed at the offset that the registry names;
+where it has given the session up (registries before distribution 3 do so, when a piece broke off in its middle), the
+blob is sent anew.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final
+from urllib.parse import urlencode, urljoin
+
+from artifacts.digest import Descriptor, describe, parse_digest
+from artifacts.errors import IntegrityError
+from artifacts.oci.network import TransientError
+from artifacts.oci.session import (
+    ACCEPTED,
+    ATTEMPTS,
+    CREATED,
+    NO_CONTENT,
+    NOT_FOUND,
+    OK,
+    RANGE,
+    Answer,
+    Session,
+    pause,
+)
+from artifacts.progress import Advance
+from artifacts.store import mismatch
+
+PIECE: Final = 64 << 20
+"""Bytes that one request sends: what is lost at most where a session can be resumed at the ends of pieces alone."""
+
+_WRITE: Final = 256 << 10  # bytes that are read from the file at once
+_BAD_REQUEST: Final = 400
+_RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
+
+
+class Upload:
+    """One blob on its way."""
+
+    def __init__(
+        self, session: Session, source: BinaryIO, blob: Descriptor, name: str, advance: Advance, piece: int
+    ) -> None:
+        self._session, self._source, self._blob, self._name = session, source, blob, name
+        self._advance = advance
+        self._told = 0  # bytes that ``advance`` knows of
+        self._location = ""
+        self._offset = 0
+        self._wanted_piece = self._piece = piece
+        self._arrived = False
+        parse_digest(blob.digest)
+
+    def run(self) -> None:
+        """Send it all.
+
+        Raises:
+            IntegrityError: the source has other bytes.
+            UnavailableError: the registry cannot be asked, or refuses.
+        """
+        failures, reached = 0, 0
+        while True:
+            try:
+                self._proceed()
+            except TransientError:
+                failures, reached = (failures + 1, reached) if self._offset <= reached else (1, self._offset)
+                if failures >= ATTEMPTS:
+                    raise
+                pause(failures - 1)
+                self._resume()
+            else:
+                self._tell(self._blob.size)
+                return
+
+    def _proceed(self) -> None:
+        if self._arrived:
+            return
+        if not self._location:
+            self._start()
+        while self._blob.size - self._offset > self._piece:
+            self._send_piece()
+        self._finish()
+
+    def _start(self) -> None:
+        answer = self._session.once("POST", self._session.url("blobs/uploads/"), content=b"")
+        if answer.status != ACCEPTED or "Location" not in answer.headers:
+            raise answer.refused(f"{self._name} cannot be sent")
+        self._follow(answer)
+        least = answer.headers.get("OCI-Chunk-Min-Length", "")
+        self._piece = max(self._wanted_piece, int(least) if least.isdecimal() else 0)
+        self._offset = 0
+
+    def _send_piece(self) -> None:
+        end = self._offset + self._piece
+        headers = {"Content-Range": f"{self._offset}-{end - 1}"}
+        answer = self._send("PATCH", self._location, headers, end)
+        if answer.status in (NOT_FOUND, RANGE):
+            raise self._lost(answer)
+        if answer.status not in (ACCEPTED, NO_CONTENT, CREATED):
+            raise answer.refused(f"{self._name} cannot be sent")
+        self._follow(answer)
+        self._offset = end
+
+    def _finish(self) -> None:
+        url = f"{self._location}{'&' if '?' in self._location else '?'}{urlencode({'digest': self._blob.digest})}"
+        headers = {}
+        if 0 < self._offset < self._blob.size:
+            headers["Content-Range"] = f"{self._offset}-{self._blob.size - 1}"
+        answer = self._send("PUT", url, headers, self._blob.size)
+        if answer.status in (NOT_FOUND, RANGE):
+            raise self._lost(answer)
+        if answer.status == _BAD_REQUEST and "DIGEST" in answer.faults:
+            raise self._other_bytes()
+        if answer.status not in (CREATED, NO_CONTENT):
+            raise answer.refused(f"{self._name} cannot be sent")
+
+    def _send(self, method: str, url: str, headers: dict[str, str], end: int) -> Answer:
+        """Send what lies between the offset and ``end``."""
+        length = {"Content-Length": str(end - self._offset), "Content-Type": "application/octet-stream"}
+        return self._session.once(method, url, headers=headers | length, content=self._pieces(end))
+
+    def _pieces(self, end: int) -> Callable[[], Iterator[bytes]]:
+        def pieces() -> Iterator[bytes]:
+            position = self._offset
+            self._source.seek(position)
+            while position < end:
+                piece = self._source.read(min(_WRITE, end - position))
+                if not piece:
+                    raise self._other_bytes()
+                yield piece
+                position += len(piece)
+                self._tell(position)
+
+        return pieces
+
+    def _tell(self, position: int) -> None:
+        if position > self._told:
+            self._advance(position - self._told)
+            self._told = position
+
+    def _resume(self) -> None:
+        """Ask how far the registry came; where it does not say, begin anew, unless the answer alone was lost."""
+        if not self._location:
+            return
+        try:
+            answer = self._session.once("GET", self._location)
+            if answer.status == NOT_FOUND:
+                there = self._session.once("HEAD", self._session.url(f"blobs/{self._blob.digest}"))
+                self._arrived = there.status == OK and there.headers.get("Content-Length") == str(self._blob.size)
+        except TransientError:
+            return
+        held = _RANGE.fullmatch(answer.headers.get("Range", ""))
+        # 0-0 is what registries answer that have one byte, and also those that have none.
+        if answer.status == NO_CONTENT and held and 0 < int(held[1]) < self._blob.size:
+            self._offset = int(held[1]) + 1
+            self._follow(answer)
+        else:
+            self._location, self._offset = "", 0
+
+    def _follow(self, answer: Answer) -> None:
+        """The session goes on at the newest location that was given, which may be relative."""
+        self._location = urljoin(answer.url, answer.headers.get("Location", self._location))
+
+    def _lost(self, answer: Answer) -> TransientError:
+        return TransientError(f"{self._name}: the registry lost the upload ({answer.status} {answer.faults})")
+
+    def _other_bytes(self) -> IntegrityError:
+        """The error of bytes that the registry refuses, after a look at whose fault that is."""
+        self._source.seek(0)
+        found = describe(self._source)
+        if found != self._blob:
+            return mismatch(self._name, self._blob.digest, found, next_step="let the file be while it is sent")
+        return IntegrityError(
+            f"{self._name} arrived as other bytes than were sent: expected {self._blob.digest}",
+            where=self._name,
+            next_step="look at what lies between here and the registry, and try again",
+        )

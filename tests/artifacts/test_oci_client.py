@@ -1,0 +1,238 @@
+"""The client of registries, with a real one: streams, broken connections, damaged bytes, credentials."""
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from artifacts.digest import Descriptor, Digest, digest_bytes
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from artifacts.oci.authorization import Credentials
+from artifacts.oci.client import DeletionRefusedError, RegistryClient
+from artifacts.oci.documents import MANIFEST, OciManifest, describe_bytes, encode
+from artifacts.oci.reference import Repository
+from artifacts.store import BlobNotFoundError
+from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
+from tests.support.registry_server import RegistryServer, serving
+
+MIB = 1 << 20
+CONTENT = os.urandom(5 * MIB + 7)
+BLOB = Descriptor(digest_bytes(CONTENT), len(CONTENT))
+
+
+@pytest.fixture
+def proxy(registry_server: RegistryServer) -> Iterator[FaultyProxy]:
+    with proxy_to(registry_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def repository(registry_server: RegistryServer, proxy: FaultyProxy, tmp_path: Path) -> Repository:
+    return registry_server.repository(f"client/{tmp_path.name.lower().replace('_', '-')}", port=proxy.port)
+
+
+@pytest.fixture
+def client(repository: Repository) -> RegistryClient:
+    return RegistryClient(repository, piece=MIB)
+
+
+def put(client: RegistryClient, content: bytes = CONTENT) -> Descriptor:
+    blob = Descriptor(digest_bytes(content), len(content))
+    client.put_blob(io.BytesIO(content), blob, name="weights")
+    return blob
+
+
+def content_of(client: RegistryClient, blob: Descriptor) -> bytes:
+    with client.open_blob(blob) as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize("content", [b"", b"small", CONTENT], ids=["empty", "small", "pieces"])
+def test_a_blob_goes_and_comes(client: RegistryClient, content: bytes) -> None:
+    steps: list[int] = []
+    blob = Descriptor(digest_bytes(content), len(content))
+    assert client.stat_blob(blob.digest) is None
+    with pytest.raises(BlobNotFoundError, match=f"has no blob {blob.digest}"):
+        client.open_blob(blob)
+
+    client.put_blob(io.BytesIO(content), blob, name="weights", advance=steps.append)
+
+    assert sum(steps) == blob.size
+    assert client.stat_blob(blob.digest) == blob
+    assert content_of(client, blob) == content
+    with client.open_digest(blob.digest) as stream:
+        assert stream.read() == content
+
+
+def test_a_broken_download_goes_on_where_it_broke(client: RegistryClient, proxy: FaultyProxy) -> None:
+    put(client)
+    before = proxy.passed["down"]
+    proxy.faults += [Fault("down", at=1_000_000), Fault("down", at=100), Fault("down", at=2_000_000)]
+    assert content_of(client, BLOB) == CONTENT
+    assert not proxy.faults
+    assert proxy.passed["down"] - before < BLOB.size + MIB  # nothing came twice but what was on its way
+
+
+def test_a_download_that_breaks_again_and_again_is_given_up(client: RegistryClient, proxy: FaultyProxy) -> None:
+    put(client)
+    proxy.faults += [Fault("down", at=0)] * 5
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        client.open_blob(BLOB)
+    assert not proxy.faults
+
+
+def test_a_bit_that_flips_on_the_way_is_noticed(client: RegistryClient, proxy: FaultyProxy) -> None:
+    put(client)
+    proxy.faults.append(Fault("down", at=3 * MIB, flip=True))
+    with pytest.raises(
+        IntegrityError, match=f"blob {BLOB.digest} of .* expected {BLOB.digest}, found sha256:"
+    ) as caught:
+        content_of(client, BLOB)
+    assert "(5242887 bytes)" in str(caught.value)
+
+
+DAMAGES = {
+    "flipped": CONTENT[:100] + bytes([CONTENT[100] ^ 1]) + CONTENT[101:],
+    "truncated": CONTENT[:-1],
+    "empty": b"",
+    "grown": CONTENT + b"\0",
+    "swapped": bytes(len(CONTENT)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_in_the_registry_is_noticed(
+    registry_server: RegistryServer, client: RegistryClient, damage: str
+) -> None:
+    blob, damaged = put(client), DAMAGES[damage]
+    place = registry_server.blob(blob.digest)
+    place.write_bytes(damaged)
+    found = "sha256:" if damage == "grown" else digest_bytes(damaged)  # of one that grows on, nobody reads the end
+    try:
+        for opened in (client.open_blob(blob), client.open_digest(blob.digest)):
+            with opened as stream, pytest.raises(IntegrityError, match=f"expected {blob.digest}, found {found}"):
+                stream.read()
+        with client.open_blob(blob) as stream, pytest.raises(IntegrityError):
+            stream.read(blob.size)  # who reads no further than to the size is told too
+    finally:
+        place.unlink()  # other tests put the same blob
+
+
+def test_an_upload_goes_on_after_the_last_whole_piece(client: RegistryClient, proxy: FaultyProxy) -> None:
+    before = proxy.passed["up"]
+    proxy.faults.append(Fault("up", at=3, request=b"PATCH"))
+    put(client)
+    assert not proxy.faults
+    assert content_of(client, BLOB) == CONTENT
+    assert proxy.passed["up"] - before < BLOB.size + MIB
+
+
+@pytest.mark.parametrize("at", [2_500_000, 5_000_000])
+def test_an_upload_that_breaks_in_the_middle_of_a_piece_arrives(
+    client: RegistryClient, proxy: FaultyProxy, at: int
+) -> None:
+    steps: list[int] = []
+    proxy.faults += [Fault("up", at=at), Fault("up", at=10)]
+    client.put_blob(io.BytesIO(CONTENT), BLOB, name="weights", advance=steps.append)
+    assert not proxy.faults
+    assert sum(steps) == BLOB.size
+    assert content_of(client, BLOB) == CONTENT
+
+
+def test_an_upload_of_which_the_last_answer_is_lost_has_arrived(client: RegistryClient, proxy: FaultyProxy) -> None:
+    small = os.urandom(1000)
+    proxy.faults.append(Fault("down", at=1, request=b"HTTP/1.1 20"))
+    assert content_of(client, put(client, small)) == small
+    assert not proxy.faults
+
+
+def test_an_upload_that_never_comes_through_is_given_up(client: RegistryClient, proxy: FaultyProxy) -> None:
+    proxy.faults += [Fault("up", at=100_000)] * 5
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        put(client)
+    assert client.stat_blob(BLOB.digest) is None
+
+
+def test_a_bit_that_flips_on_its_way_up_is_noticed(client: RegistryClient, proxy: FaultyProxy) -> None:
+    proxy.faults.append(Fault("up", at=2 * MIB, flip=True))
+    with pytest.raises(IntegrityError, match="weights arrived as other bytes than were sent"):
+        put(client)
+    assert client.stat_blob(BLOB.digest) is None
+
+
+def test_a_file_that_changes_while_it_is_sent_is_named(client: RegistryClient) -> None:
+    changed = CONTENT[:-1] + b"\0"
+    for other in (changed, CONTENT[:-1]):
+        with pytest.raises(IntegrityError) as caught:
+            client.put_blob(io.BytesIO(other), BLOB, name="weights")
+        for part in ("weights", BLOB.digest, digest_bytes(other)):
+            assert part in str(caught.value)
+    assert client.stat_blob(BLOB.digest) is None
+
+
+def test_manifests(registry_server: RegistryServer, client: RegistryClient) -> None:
+    put(client, b"layer")
+    layer = describe_bytes(b"layer", "application/octet-stream")
+    content = encode(OciManifest(config=layer, layers=(layer,)))
+
+    digest = client.put_manifest(content, MANIFEST, "one")
+
+    assert digest == digest_bytes(content)
+    assert client.manifest(digest) == client.manifest("one") == content
+    assert list(client.tags()) == ["one"]
+    place = registry_server.blob(digest)
+    place.write_bytes(content.replace(b"octet", b"tecto"))
+    with pytest.raises(IntegrityError, match=f"manifest {digest} of .* expected {digest}, found sha256:"):
+        client.manifest(digest)
+    place.write_bytes(content)
+    client.delete_manifest(digest)
+    client.delete_manifest(digest)
+    assert list(client.tags()) == []
+    for gone in (digest, "one"):
+        with pytest.raises(BlobNotFoundError, match=f"has no manifest {gone}"):
+            client.manifest(gone)
+
+
+def test_a_manifest_of_blobs_that_are_not_there_is_refused(client: RegistryClient) -> None:
+    layer = describe_bytes(os.urandom(8), "application/octet-stream")
+    with pytest.raises(UnavailableError, match="takes no manifest one: the registry answers 400 MANIFEST_BLOB_UNKNOWN"):
+        client.put_manifest(encode(OciManifest(config=layer, layers=(layer,))), MANIFEST, "one")
+
+
+def test_nobody_there(registry_server: RegistryServer) -> None:
+    with proxy_to(registry_server.port) as proxy:
+        port = proxy.port
+    client = RegistryClient(registry_server.repository("nobody", port=port))
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:\d+/v2/nobody/.* cannot be reached: .*refused"):
+        client.stat_blob(BLOB.digest)
+
+
+def test_what_may_not_be_deleted_says_how_to_allow_it(tmp_path: Path) -> None:
+    with serving(tmp_path, deletes=False) as server:
+        client = RegistryClient(server.repository("kept"))
+        blob = put(client, b"kept")
+        with pytest.raises(DeletionRefusedError, match="lets nothing be deleted") as caught:
+            client.delete_blob(blob.digest)
+        assert "storage.delete.enabled" in str(caught.value)
+
+
+def test_a_password_is_asked_for_and_given(tmp_path: Path) -> None:
+    # bcrypt of "secret", as htpasswd -B writes it
+    (tmp_path / "users").write_text("reader:$2y$04$vjx1geCwmzUrilxPMYEwM.MMlpLdMeEsW5XufTBxQOHD2OQvo3z5.\n")
+    with serving(tmp_path, more=f"auth: {{htpasswd: {{realm: tests, path: {tmp_path}/users}}}}") as server:
+        repository = server.repository("private")
+        for wrong in (None, Credentials("reader", "guessed")):
+            with pytest.raises(UnavailableError, match="denies access") as caught:
+                RegistryClient(repository, wrong).stat_blob(BLOB.digest)
+            assert "docker login" in str(caught.value)
+            assert "guessed" not in str(caught.value)
+        client = RegistryClient(repository, Credentials("reader", "secret"))
+        assert content_of(client, put(client, b"private")) == b"private"
+
+
+def test_what_is_no_digest_is_not_asked_for(client: RegistryClient) -> None:
+    for text in ("sha256:../../x", "md5:00"):
+        with pytest.raises(InvalidInputError):
+            client.stat_blob(Digest(text))

@@ -1,0 +1,124 @@
+"""A proxy on the loopback that passes bytes on, until it is told to cut a connection or to flip a bit on its way."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["up", "down"]  # to the server, or from it
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens once, to the first connection that comes so far: after ``at`` bytes of it in one direction.
+
+    With ``request``, at the first bytes of such a request instead: after ``at`` others of the kind.
+    """
+
+    direction: Direction
+    at: int
+    flip: bool = False
+    request: bytes = b""
+
+
+class FaultyProxy:
+    """Passes connections on to one port. ``faults`` come one after the other; ``passed`` counts bytes by direction."""
+
+    def __init__(self, target: int) -> None:
+        self.faults: list[Fault] = []
+        self.passed: dict[Direction, int] = {"up": 0, "down": 0}
+        self._target = target
+        self._turn = threading.Lock()
+        self._requests = 0
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join(20)
+        with self._turn:
+            for end in self._open:
+                _shut(end)
+        for thread in self._threads[1:]:
+            thread.join(20)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            with self._turn:
+                self._open |= {client, server}
+            up = threading.Thread(target=self._pump, args=("up", client, server), daemon=True)
+            up.start()
+            self._pump("down", server, client)
+            up.join(20)
+            with self._turn:
+                self._open -= {client, server}
+
+    def _pump(self, direction: Direction, source: socket.socket, sink: socket.socket) -> None:
+        count = 0
+        with suppress(OSError):
+            while piece := source.recv(_PIECE):
+                piece, cut = self._touched(direction, piece, count)
+                sink.sendall(piece)
+                count += len(piece)
+                with self._turn:
+                    self.passed[direction] += len(piece)
+                if cut:
+                    break
+        for end in (source, sink):
+            _shut(end)
+
+    def _touched(self, direction: Direction, piece: bytes, count: int) -> tuple[bytes, bool]:
+        """The piece as it goes on, and whether the connection ends with it."""
+        with self._turn:
+            fault = self.faults[0] if self.faults else None
+            if fault is None or fault.direction != direction:
+                return piece, False
+            if fault.request:
+                if not piece.startswith(fault.request):
+                    return piece, False
+                self._requests += 1
+                if self._requests <= fault.at:
+                    return piece, False
+                self._requests, place = 0, 0
+            else:
+                place = fault.at - count
+                if place >= len(piece):
+                    return piece, False
+            self.faults.pop(0)
+        place = max(place, 0)
+        if fault.flip:
+            return piece[:place] + bytes([piece[place] ^ 1]) + piece[place + 1 :], False
+        return piece[:place], True
+
+
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def proxy_to(port: int) -> Iterator[FaultyProxy]:
+    """A proxy to a port of this machine, for as long as the context is held."""
+    proxy = FaultyProxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -7,12 +7,11 @@ frees it when its holder dies.
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from itertools import zip_longest
@@ -22,12 +21,12 @@ from typing import BinaryIO
 from artifacts.digest import Descriptor, Digest, chunks, describe, from_hex, parse_digest, to_hex
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.files import open_regular
+from artifacts.locking import lock_file
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
 
 _BLOB_MODE = 0o444
 _FOLDER_MODE = 0o755
-_LOCK_MODE = 0o644
 _NEXT_STEPS = {
     errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
     errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
@@ -35,6 +34,14 @@ _NEXT_STEPS = {
     errno.EACCES: "choose a folder that you may read and write",
     errno.EPERM: "choose a folder that you may read and write",
 }
+
+
+First = Callable[[FileIO, Descriptor], None]
+"""What ``put`` does with the bytes once they are known, before they become visible; where it fails, they never do."""
+
+
+def _nothing(_draft: FileIO, _found: Descriptor) -> None:
+    pass
 
 
 class LocalStore:
@@ -56,10 +63,12 @@ class LocalStore:
         *,
         name: str = "the content",
         advance: Advance = unnoticed,
+        first: First = _nothing,
     ) -> Descriptor:
         with self.writing(), self._draft() as draft:
             found = self._receive(stream, draft, advance)
             refuse_other(name, expected, found)
+            first(draft, found)
             self._publish(draft, found.digest)
         return found
 
@@ -70,6 +79,7 @@ class LocalStore:
         *,
         name: str | None = None,
         advance: Advance = unnoticed,
+        first: First = _nothing,
     ) -> Descriptor:
         # The kernel copies (or shares the extents, where the file system can), and the copy is what is digested: each
         # byte once, and exactly the bytes that become the blob.
@@ -79,6 +89,7 @@ class LocalStore:
                 draft.seek(0)
                 found = describe(draft, advance)
             refuse_other(name or str(path), expected, found)
+            first(draft, found)
             self._publish(draft, found.digest)
         return found
 
@@ -114,13 +125,18 @@ class LocalStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        with self._locked(fcntl.LOCK_SH):
+        with self._locked(alone=False):
+            yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self.writing():
             yield
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Exclusive against ``writing``, of other processes too. First removes what killed processes left behind."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(alone=True):
             incoming = self._root / "incoming"
             for name in self._names(incoming):
                 with self._disk("be cleaned"):
@@ -203,14 +219,10 @@ class LocalStore:
         return folder
 
     @contextmanager
-    def _locked(self, operation: int) -> Iterator[None]:
+    def _locked(self, *, alone: bool) -> Iterator[None]:
         with self._disk("be locked"):
-            descriptor = os.open(self._folder() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
+            descriptor = lock_file(self._folder() / "lock", alone=alone)
         try:
-            with self._disk("be locked"):
-                if stat.S_IMODE(os.fstat(descriptor).st_mode) != _LOCK_MODE:  # new, under a narrow umask
-                    os.fchmod(descriptor, _LOCK_MODE)
-                fcntl.flock(descriptor, operation)
             yield
         finally:
             os.close(descriptor)

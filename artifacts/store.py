@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -34,7 +34,10 @@ class BlobStore(Protocol):
         name: str = "the content",
         advance: Advance = unnoticed,
     ) -> Descriptor:
-        """Keep the rest of ``stream``; idempotent, and repairs a damaged blob of the same digest.
+        """Keep the rest of ``stream``; idempotent.
+
+        A damaged blob of the same digest is repaired; where that is not in the store's power, damage that it notices
+        is an error.
 
         ``name`` is what errors call it; ``advance`` is told the bytes read.
 
@@ -59,7 +62,7 @@ class BlobStore(Protocol):
         ...
 
     def open(self, digest: Digest) -> BinaryIO:
-        """The bytes, unverified. ``BlobNotFoundError`` if absent."""
+        """The bytes, unverified, or with ``IntegrityError`` at their end. ``BlobNotFoundError`` if absent."""
         ...
 
     def stat(self, digest: Digest) -> Descriptor:
@@ -80,8 +83,23 @@ class BlobStore(Protocol):
         """While held, nothing that was put is collected as garbage. Many may hold it at once, nested too."""
         ...
 
+    def together(self) -> AbstractContextManager[None]:
+        """As ``writing``, for many blobs that nobody needs before the context is left without an error.
+
+        Only then is each of them promised to stay, which spares some stores much work.
+        """
+        ...
+
     def collecting(self) -> AbstractContextManager[None]:
         """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone."""
+        ...
+
+
+class FileStore(BlobStore, Protocol):
+    """A blob store whose blobs are files of this machine, or become ones when they are needed."""
+
+    def path(self, digest: Digest) -> Path:
+        """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
         ...
 
 
@@ -177,13 +195,18 @@ def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, adv
         draft.unlink(missing_ok=True)
 
 
-def _opened(store: BlobStore, digest: Digest, name: str) -> BinaryIO:
+@contextmanager
+def _opened(store: BlobStore, digest: Digest, name: str) -> Iterator[BinaryIO]:
+    """The bytes; what the store itself notices about them is said of ``name``."""
     try:
-        return store.open(digest)
+        with store.open(digest) as stream:
+            yield stream
     except BlobNotFoundError as error:
         raise IntegrityError(
             f"{name} is missing: expected {digest}, found nothing", where=name, next_step=REPAIR
         ) from error
+    except IntegrityError as error:
+        raise IntegrityError(f"{name}: {error.what}", where=name, next_step=error.next_step) from error
 
 
 def _unreadable(name: str, digest: Digest, error: OSError) -> UnavailableError:

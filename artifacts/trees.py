@@ -179,7 +179,8 @@ def put_tree(
     """
     files = walk_tree(folder, exclude=exclude)
     with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
-        blobs = _put_files(store, [place for _, place in files], advance)
+        with store.together():
+            blobs = _put_files(store, [place for _, place in files], advance)
         entries = tuple(
             TreeEntry(path, to_hex(blob.digest), blob.size) for (path, _), blob in zip(files, blobs, strict=True)
         )

@@ -3,8 +3,7 @@
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.store import verify
+from artifacts.store import FileStore, verify
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
@@ -31,7 +30,7 @@ def latest_done(records: Records, lock: Lock) -> Run:
     return found[0]
 
 
-def judge_rerun(lock: Lock, original: Run, again: Run, store: LocalStore) -> Verdict:
+def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:
     """The verdict on ``again``, which must have ended as ``original`` has.
 
     Raises:
@@ -41,7 +40,7 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: LocalStore) -> Ver
     return judge(original, again, _agreed(lock, original, again, store), equivalence)
 
 
-def _agreed(lock: Lock, original: Run, again: Run, store: LocalStore) -> Agreed | None:
+def _agreed(lock: Lock, original: Run, again: Run, store: FileStore) -> Agreed | None:
     blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
     if blobs == [None, None]:
         return None
@@ -56,7 +55,7 @@ def _agreed(lock: Lock, original: Run, again: Run, store: LocalStore) -> Agreed 
     return compare_predictions(paths[0], paths[1], _terms(lock, store), other_processor=other)
 
 
-def _terms(lock: Lock, store: LocalStore) -> dict[str, Terms]:
+def _terms(lock: Lock, store: FileStore) -> dict[str, Terms]:
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
     return {

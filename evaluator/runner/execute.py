@@ -12,8 +12,8 @@ from msgspec import UNSET
 
 from artifacts.digest import from_hex
 from artifacts.errors import BenchlockError
-from artifacts.local import LocalStore
 from artifacts.progress import Progress
+from artifacts.store import FileStore
 from evaluator.images.environment import Environments
 from evaluator.records.records import Records, RunEndedError
 from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
@@ -41,7 +41,7 @@ class Runner:
     """
 
     home: Path
-    store: LocalStore
+    store: FileStore
     records: Records
     engine: Engine | None
     now: Callable[[], datetime]

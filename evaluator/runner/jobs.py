@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from artifacts.digest import Digest, from_hex
 from artifacts.errors import UnavailableError
-from artifacts.local import LocalStore
+from artifacts.store import FileStore
 from evaluator.runner.verification import Verified
 from registry.lockfile import Lock, LockedFile
 from registry.manifests import Dataset, Framework, Model, plain
@@ -53,7 +53,7 @@ class Place:
         return self.root / "scratch"
 
 
-def write_job(place: Place, lock: Lock, verified: Verified, store: LocalStore, say: Callable[[str], None]) -> None:
+def write_job(place: Place, lock: Lock, verified: Verified, store: FileStore, say: Callable[[str], None]) -> None:
     """Make the folders of a run: ``job.json``, the harness, ``model/`` and ``dataset/`` with trees laid out.
 
     Files are hard links to blobs. Where the store is on another file system they are copies, and ``say`` is told.
@@ -134,7 +134,7 @@ def _laid_out(folder: str, file: LockedFile, verified: Verified) -> Iterator[tup
 
 
 class _Links:
-    def __init__(self, store: LocalStore, root: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, store: FileStore, root: Path, say: Callable[[str], None]) -> None:
         self._store = store
         self._root = root
         self._say = say

@@ -9,7 +9,7 @@ from typing import Any
 
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
+from artifacts.store import FileStore
 from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
@@ -65,7 +65,7 @@ def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, f
 
 
 def ended(
-    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: LocalStore, at: datetime
+    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: FileStore, at: datetime
 ) -> RunEnd:
     """The end of a run whose harness was started; what it left is put into ``store``.
 
@@ -121,7 +121,7 @@ def _metrics(lock: Lock, result: Result, kept: Path | None) -> tuple[Metric, ...
     return summarise(definitions_of(lock), quality, performance)
 
 
-def _blobs(output: Path, ending: Ending, store: LocalStore) -> dict[str, Descriptor]:
+def _blobs(output: Path, ending: Ending, store: FileStore) -> dict[str, Descriptor]:
     found = {}
     for role, path in FILES.items():
         stream = open_output(output, path)

@@ -16,7 +16,11 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
+from artifacts.mirrored import MirroredStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, BlobStore, read, verify
+from tests.support.registry_server import RegistryServer
 
 HELLO = b"hello blob"
 HELLO_DIGEST = Digest("sha256:" + hashlib.sha256(HELLO).hexdigest())
@@ -25,9 +29,16 @@ SOON = 0.1  # seconds after which what should wait is taken to wait
 LATE = 20.0  # seconds after which what should go on is taken to hang
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "oci", "mirrored"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    return LocalStore(tmp_path / "store") if request.param == "local" else MemoryStore()
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "local":
+        return LocalStore(tmp_path / "store")
+    server: RegistryServer = request.getfixturevalue("registry_server")
+    repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
+    remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")
+    return remote if request.param == "oci" else MirroredStore(LocalStore(tmp_path / "store"), remote)
 
 
 class BreaksOff(io.RawIOBase):
@@ -195,6 +206,27 @@ def test_many_threads_put_the_same_and_others(store: BlobStore) -> None:
     assert len(set(put)) == 8
     for descriptor in put:
         verify(store, descriptor.digest, name="blob", size=descriptor.size)
+
+
+def test_what_is_put_together_is_there_at_the_end(store: BlobStore) -> None:
+    contents = [bytes([number]) * 1000 for number in range(8)]
+    with store.together(), ThreadPoolExecutor(4) as pool:
+        put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
+    assert set(store.list()) == {descriptor.digest for descriptor in put}
+    for descriptor in put:
+        verify(store, descriptor.digest, name="blob", size=descriptor.size)
+
+
+def test_what_is_put_together_can_be_forgotten_one_by_one(store: BlobStore) -> None:
+    with store.together():
+        one, two, three = (store.put(io.BytesIO(content)).digest for content in (b"1", b"2", b"3"))
+    store.delete(two)
+    assert set(store.list()) == {one, three}
+    with store.collecting():
+        assert content_of(store, one) == b"1"
+        store.delete(one)
+    assert list(store.list()) == [three]
+    assert [store.exists(digest) for digest in (one, two, three)] == [False, False, True]
 
 
 class Held:

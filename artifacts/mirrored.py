@@ -1,0 +1,112 @@
+"""A folder in front of a store elsewhere: runs need files, and what was read once needs no network again.
+
+A blob is put into both, and becomes visible in the folder when the other store has it whole: what lies here lies there.
+What is read from there is verified and kept here. The folder is the cache, the other store the truth: a blob that the
+folder loses, damaged or not, comes again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.local import LocalStore
+from artifacts.oci.documents import OciIndex, OciManifest
+from artifacts.oci.store import OciStore
+from artifacts.progress import SILENT, Advance, Progress, unnoticed
+
+_SHOWN = 19  # characters of a digest that a person needs
+
+
+class MirroredStore:
+    """Blobs in a folder and in a repository. Implements ``FileStore`` and ``NamingStore``."""
+
+    def __init__(self, local: LocalStore, remote: OciStore, progress: Progress = SILENT) -> None:
+        self._local = local
+        self._remote = remote
+        self._progress = progress
+        self._collects = False
+
+    def path(self, digest: Digest) -> Path:
+        self._fetch(digest)
+        return self._local.path(digest)
+
+    def put(
+        self,
+        stream: BinaryIO,
+        expected: Digest | None = None,
+        *,
+        name: str = "the content",
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        def send(draft: FileIO, found: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), found, name=name, advance=advance)
+
+        return self._local.put(stream, expected, name=name, first=send)
+
+    def put_file(
+        self,
+        path: Path,
+        expected: Digest | None = None,
+        *,
+        name: str | None = None,
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        def send(draft: FileIO, found: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), found, name=name or str(path), advance=advance)
+
+        return self._local.put_file(path, expected, name=name, first=send)
+
+    def open(self, digest: Digest) -> BinaryIO:
+        if self._collects and not self._local.exists(digest):
+            return self._remote.open(digest)  # nothing is kept while garbage is collected
+        self._fetch(digest)
+        return self._local.open(digest)
+
+    def stat(self, digest: Digest) -> Descriptor:
+        return self._local.stat(digest) if self._local.exists(digest) else self._remote.stat(digest)
+
+    def exists(self, digest: Digest) -> bool:
+        return self._local.exists(digest) or self._remote.exists(digest)
+
+    def delete(self, digest: Digest) -> None:
+        self._local.delete(digest)
+        self._remote.delete(digest)
+
+    def list(self) -> Iterator[Digest]:
+        here = set(self._local.list())
+        yield from here
+        yield from (digest for digest in self._remote.list() if digest not in here)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._local.writing(), self._remote.writing():
+            yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._local.together(), self._remote.together():
+            yield
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        with self._local.collecting(), self._remote.collecting():
+            self._collects = True
+            try:
+                yield
+            finally:
+                self._collects = False
+
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
+        return self._remote.name_manifest(tag, document)
+
+    def _fetch(self, digest: Digest) -> None:
+        """Have the blob in the folder."""
+        if self._local.exists(digest):
+            return
+        size = self._remote.stat(digest).size
+        task = self._progress.task(f"fetching {digest[:_SHOWN]}", size)
+        with task as advance, self._remote.open(digest) as stream:
+            self._local.put(stream, digest, name=f"blob {digest}", advance=advance)

@@ -1,0 +1,253 @@
+"""A blob store over a repository of an OCI registry.
+
+A blob is a blob of the repository, verified by the registry before it is visible. Shelves name the blobs, see there. A
+file on this machine is locked (flock) by writers and the collection of garbage, as in every store: processes of one
+machine do not get into each other's way. For those of several machines there is the claim: the collection is for the
+registry alone whose id the repository bears.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO, Final, cast
+
+from msgspec import UNSET
+
+from artifacts.digest import CHUNK, Descriptor, Digest, chunks, describe, parse_digest
+from artifacts.errors import IntegrityError, RefusedError, UnavailableError
+from artifacts.files import open_regular
+from artifacts.locking import lock_file
+from artifacts.oci.client import DeletionRefusedError, RegistryClient
+from artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
+from artifacts.oci.shelves import Shelves
+from artifacts.oci.streams import DAMAGED
+from artifacts.progress import Advance, unnoticed
+from artifacts.store import BlobNotFoundError, refuse_other
+
+CLAIM: Final = "benchlock-registry"
+"""The tag of the manifest that says whose repository it is, and the key of its annotation for that."""
+
+_SPOOLED: Final = 8 * CHUNK  # bytes of a stream that are held in memory before they go to a temporary file
+
+
+class OciStore:
+    """Blobs in a repository. Implements ``BlobStore``; what ``delete`` is told while collecting goes at its end.
+
+    A registry never replaces the bytes of a blob that it has, so that damage there is named, and not repaired, by
+    ``put``.
+    """
+
+    def __init__(self, client: RegistryClient, lock: Path, owner: str | None = None) -> None:
+        """``lock`` is a file in a folder that exists. With ``owner``, garbage is collected for that claim alone."""
+        self._client = client
+        self._lock = lock
+        self._owner = owner
+        self._shelves = Shelves(client)
+        self._turn = Lock()
+        self._unnamed: set[Descriptor] = set()
+        self._batches = 0
+        self._doomed: set[Digest] | None = None
+
+    def put(
+        self,
+        stream: BinaryIO,
+        expected: Digest | None = None,
+        *,
+        name: str = "the content",
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        with self.writing(), tempfile.SpooledTemporaryFile(_SPOOLED, dir=str(self._lock.parent)) as spool:
+            state, size = hashlib.sha256(), 0
+            for chunk in chunks(stream):  # an error of the stream is the caller's, not this store's
+                state.update(chunk)
+                size += len(chunk)
+                with self._disk("hold what it is to send"):
+                    spool.write(chunk)
+            found = Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
+            refuse_other(name, expected, found)
+            self.send(cast("BinaryIO", spool), found, name=name, advance=advance)
+        return found
+
+    def put_file(
+        self,
+        path: Path,
+        expected: Digest | None = None,
+        *,
+        name: str | None = None,
+        advance: Advance = unnoticed,
+    ) -> Descriptor:
+        with open_regular(path) as source, self.writing():
+            found = describe(source)
+            refuse_other(name or str(path), expected, found)
+            self.send(source, found, name=name or str(path), advance=advance)
+        return found
+
+    def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = unnoticed) -> None:
+        """Keep the bytes of ``source``, which can be sought and is known to hold ``blob``; not sent if it is there.
+
+        Raises:
+            IntegrityError: the registry has a damaged blob of that digest, or ``source`` changed meanwhile.
+            UnavailableError: the registry cannot be asked, or refuses.
+        """
+        with self.writing():
+            there = self._client.stat_blob(blob.digest)
+            if there is None:
+                self._client.put_blob(source, blob, name=name, advance=advance)
+            elif there != blob:
+                raise IntegrityError(
+                    f"{self._client.repository} holds {there.size} bytes of {name}, not {blob.size}: {blob.digest}",
+                    where=name,
+                    next_step=DAMAGED,
+                )
+            else:
+                advance(blob.size)
+            self._name(blob)
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """The bytes, verified at their end."""
+        return self._client.open_digest(digest)
+
+    def stat(self, digest: Digest) -> Descriptor:
+        found = self._client.stat_blob(parse_digest(digest))
+        if found is None:
+            repository = str(self._client.repository)
+            raise BlobNotFoundError(f"{repository} has no blob {digest}", where=repository)
+        return found
+
+    def exists(self, digest: Digest) -> bool:
+        return self._client.stat_blob(parse_digest(digest)) is not None
+
+    def delete(self, digest: Digest) -> None:
+        if self._doomed is None:
+            self._forget({parse_digest(digest)})
+        else:
+            self._doomed.add(parse_digest(digest))
+
+    def list(self) -> Iterator[Digest]:
+        """Every blob that a shelf names."""
+        seen: set[Digest] = set()
+        for _, blobs in self._shelves.all():
+            yield from blobs.keys() - seen
+            seen |= blobs.keys()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._locked(alone=False):
+            yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is put within lies on shelves together, and is named when the context is left without an error."""
+        with self.writing():
+            with self._turn:
+                self._batches += 1
+            try:
+                yield
+                with self._turn:
+                    batch = frozenset(self._unnamed)
+                self._shelves.add(batch)
+                with self._turn:
+                    self._unnamed -= batch
+            finally:
+                with self._turn:
+                    self._batches -= 1
+                    if not self._batches:
+                        self._unnamed.clear()
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Exclusive against ``writing``, of other processes on this machine too.
+
+        Raises:
+            RefusedError: the repository is claimed by another registry, whose blobs are not garbage.
+        """
+        with self._locked(alone=True):
+            if self._owner is not None:
+                self._claim(self._owner)
+            self._doomed = set()
+            try:
+                yield
+                doomed, self._doomed = self._doomed, None
+                self._forget(doomed)
+            finally:
+                self._doomed = None
+
+    def claim(self) -> None:
+        """Make the repository this owner's, if it is nobody's yet.
+
+        Raises:
+            RefusedError: it is somebody else's.
+            UnavailableError: the registry cannot be asked, or refuses.
+        """
+        assert self._owner is not None
+        with self.writing():
+            self._claim(self._owner)
+
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
+        """Keep a manifest of blobs that are there under a tag; its digest."""
+        assert document.media_type is not UNSET
+        with self.writing():
+            self._shelves.empty()
+            return self._client.put_manifest(encode(document), document.media_type, tag)
+
+    def _name(self, blob: Descriptor) -> None:
+        with self._turn:
+            if self._batches:
+                self._unnamed.add(blob)
+                return
+        self._shelves.add((blob,))
+
+    def _forget(self, digests: set[Digest]) -> None:
+        if not digests:
+            return
+        self._shelves.remove(digests)
+        for digest in digests:
+            with suppress(DeletionRefusedError):  # named no more, it is garbage of the registry's own
+                self._client.delete_blob(digest)
+
+    def _claim(self, owner: str) -> None:
+        found = self._claimed()
+        if found is None:
+            empty = self._shelves.empty()
+            claim = OciManifest(config=empty, layers=(empty,), annotations={CLAIM: owner})
+            self._client.put_manifest(encode(claim), MANIFEST, CLAIM)
+            found = self._claimed()  # of two that claim at once, the one who came last has it
+        if found != owner:
+            repository = str(self._client.repository)
+            raise RefusedError(
+                f"{repository} belongs to another registry of benchlock ({found})",
+                where=repository,
+                next_step="give each registry a repository of its own: what one has published is garbage to the other",
+            )
+
+    def _claimed(self) -> str | None:
+        try:
+            content = self._client.manifest(CLAIM)
+        except BlobNotFoundError:
+            return None
+        annotations = decode(content, OciManifest, f"{CLAIM} of {self._client.repository}").annotations
+        return annotations.get(CLAIM, "unknown") if annotations else "unknown"
+
+    @contextmanager
+    def _locked(self, *, alone: bool) -> Iterator[None]:
+        with self._disk("lock"):
+            descriptor = lock_file(self._lock, alone=alone)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _disk(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"the store cannot {verb}: {error.strerror or error}",
+                where=str(self._lock.parent),
+                next_step="look at the disk and the folder",
+            ) from error

@@ -1,0 +1,232 @@
+"""What a store over an OCI repository promises beyond every store: protection, claims, bounded memory."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import IntegrityError, RefusedError, UnavailableError
+from artifacts.local import LocalStore
+from artifacts.mirrored import MirroredStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.store import OciStore
+from artifacts.store import BlobNotFoundError, verify
+from artifacts.trees import put_tree, verify_tree
+from tests.support.faulty_proxy import FaultyProxy, proxy_to
+from tests.support.registry_server import RegistryServer, serving
+
+CONTENT = os.urandom(300_000)
+DIGEST = digest_bytes(CONTENT)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RegistryServer]:
+    """A registry of the test's own."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with serving(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server: RegistryServer) -> Iterator[FaultyProxy]:
+    with proxy_to(server.port) as proxy:
+        yield proxy
+
+
+def remote(server: RegistryServer, home: Path, *, owner: str | None = None, port: int | None = None) -> OciStore:
+    return OciStore(RegistryClient(server.repository("blobs", port=port)), home / "lock", owner)
+
+
+def mirrored(server: RegistryServer, home: Path, *, port: int | None = None) -> MirroredStore:
+    home.mkdir(exist_ok=True)
+    return MirroredStore(LocalStore(home / "blobs"), remote(server, home, port=port))
+
+
+def test_the_registry_collects_what_is_named_no_more_and_nothing_else(server: RegistryServer, tmp_path: Path) -> None:
+    store = remote(server, tmp_path)
+    with store.together():
+        kept, gone, also_kept = (store.put(io.BytesIO(content)).digest for content in (CONTENT, b"gone", b"kept"))
+    single = store.put(io.BytesIO(b"single")).digest
+    with store.collecting():
+        store.delete(gone)
+
+    server.collect_garbage()
+
+    assert set(store.list()) == {kept, also_kept, single}
+    for digest in (kept, also_kept, single):
+        verify(store, digest, name="kept")
+    assert not server.blob(gone).exists()
+    store.put(io.BytesIO(b"gone"))
+    verify(store, gone, name="came again")
+
+
+def test_what_broke_off_in_a_batch_is_left_to_the_registry(server: RegistryServer, tmp_path: Path) -> None:
+    store = remote(server, tmp_path)
+    with pytest.raises(ZeroDivisionError), store.together():
+        _ = store.put(io.BytesIO(CONTENT)).size / 0
+    assert list(store.list()) == []
+    server.collect_garbage()
+    assert not server.blob(DIGEST).exists()
+
+
+def test_a_blob_that_is_there_is_not_sent_again(server: RegistryServer, proxy: FaultyProxy, tmp_path: Path) -> None:
+    store = remote(server, tmp_path, port=proxy.port)
+    store.put(io.BytesIO(CONTENT))
+    sent = proxy.passed["up"]
+    steps: list[int] = []
+    store.put(io.BytesIO(CONTENT), advance=steps.append)
+    assert proxy.passed["up"] - sent < 10_000
+    assert sum(steps) == len(CONTENT)
+
+
+def test_damage_in_the_registry_is_named(server: RegistryServer, tmp_path: Path) -> None:
+    store = remote(server, tmp_path)
+    store.put(io.BytesIO(CONTENT))
+    server.blob(DIGEST).write_bytes(CONTENT[:-1] + b"\0")
+    with pytest.raises(IntegrityError, match=rf"weights: .*expected {DIGEST}, found sha256:"):
+        verify(store, DIGEST, name="weights")
+    server.blob(DIGEST).write_bytes(CONTENT[:-1])
+    with pytest.raises(IntegrityError, match=rf"holds 299999 bytes of weights, not 300000: {DIGEST}"):
+        store.put(io.BytesIO(CONTENT), name="weights")
+    server.blob(DIGEST).unlink()
+    store.put(io.BytesIO(CONTENT))
+    verify(store, DIGEST, name="weights")
+
+
+def test_garbage_is_collected_for_the_owner_alone(server: RegistryServer, tmp_path: Path) -> None:
+    mine, other = remote(server, tmp_path, owner="mine"), remote(server, tmp_path, owner="other")
+    mine.claim()
+    mine.claim()
+    with pytest.raises(RefusedError, match=r"belongs to another registry of benchlock \(mine\)"):
+        other.claim()
+    with pytest.raises(RefusedError, match="belongs to another"), other.collecting():
+        pass
+    with mine.collecting():
+        pass
+
+
+def test_a_registry_that_lets_nothing_be_deleted_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path, deletes=False) as server:
+        store = remote(server, tmp_path)
+        store.put(io.BytesIO(CONTENT))
+        with pytest.raises(UnavailableError, match=r"storage\.delete\.enabled"):
+            store.delete(DIGEST)
+        verify(store, DIGEST, name="kept")
+
+
+def test_a_tree_is_on_one_shelf(server: RegistryServer, tmp_path: Path) -> None:
+    folder, store = tmp_path / "tree", remote(server, tmp_path)
+    (folder / "deep").mkdir(parents=True)
+    for number in range(40):
+        (folder / "deep" / f"{number}.bin").write_bytes(bytes([number]) * 1000)
+    tree, entries = put_tree(store, folder)
+    assert len(entries) == 40
+    assert verify_tree(store, tree, name="tree/") == entries
+    assert len(list(RegistryClient(server.repository("blobs")).tags())) == 2  # the files, and their listing
+    assert len(list(store.list())) == 41
+
+
+def test_what_was_read_once_needs_no_network(server: RegistryServer, tmp_path: Path) -> None:
+    mirrored(server, tmp_path / "one").put(io.BytesIO(CONTENT))
+    with proxy_to(server.port) as proxy:
+        store = mirrored(server, tmp_path / "two", port=proxy.port)
+        assert store.exists(DIGEST)
+        assert store.stat(DIGEST).size == len(CONTENT)
+        assert store.path(DIGEST).read_bytes() == CONTENT
+    assert store.path(DIGEST).stat().st_mode & 0o777 == 0o444
+    with store.writing():
+        verify(store, DIGEST, name="weights", size=len(CONTENT))
+    assert store.exists(DIGEST)
+    with pytest.raises(UnavailableError):
+        store.exists(digest_bytes(b"other"))
+
+
+def test_what_the_folder_lost_comes_again(server: RegistryServer, tmp_path: Path) -> None:
+    store = mirrored(server, tmp_path / "home")
+    store.put(io.BytesIO(CONTENT))
+    store.path(DIGEST).unlink()
+    verify(store, DIGEST, name="weights")
+    store.path(DIGEST).unlink()
+    with store.collecting():  # when nothing may be written
+        verify(store, DIGEST, name="weights")
+
+
+def test_damage_elsewhere_never_comes_into_the_folder(server: RegistryServer, tmp_path: Path) -> None:
+    mirrored(server, tmp_path / "one").put(io.BytesIO(CONTENT))
+    server.blob(DIGEST).write_bytes(CONTENT[:-1] + b"\0")
+    store = mirrored(server, tmp_path / "two")
+    with pytest.raises(IntegrityError, match=rf"weights: .*expected {DIGEST}, found sha256:"):
+        verify(store, DIGEST, name="weights")
+    with pytest.raises(IntegrityError, match=DIGEST):
+        store.path(DIGEST)
+    assert [path.name for path in (tmp_path / "two").rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_what_did_not_arrive_elsewhere_is_not_visible_here(server: RegistryServer, tmp_path: Path) -> None:
+    with proxy_to(server.port) as proxy:
+        store = mirrored(server, tmp_path / "home", port=proxy.port)
+    with pytest.raises(UnavailableError):
+        store.put(io.BytesIO(CONTENT))
+    assert list(LocalStore(tmp_path / "home" / "blobs").list()) == []
+
+
+def test_both_forget(server: RegistryServer, tmp_path: Path) -> None:
+    store = mirrored(server, tmp_path / "home")
+    store.put(io.BytesIO(CONTENT))
+    with store.collecting():
+        store.delete(DIGEST)
+    assert not store.exists(DIGEST)
+    with pytest.raises(BlobNotFoundError):
+        store.open(DIGEST)
+
+
+def test_many_threads_have_one_blob_fetched(server: RegistryServer, tmp_path: Path) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(12)]
+    with (store := mirrored(server, tmp_path / "one")).together():
+        digests: list[Digest] = [store.put(io.BytesIO(content)).digest for content in contents]
+    store = mirrored(server, tmp_path / "two")
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda digest: verify(store, digest, name=digest), digests * 3):
+            assert found.size == 100_000
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from artifacts.local import LocalStore
+from artifacts.mirrored import MirroredStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.reference import parse_repository
+from artifacts.oci.store import OciStore
+from artifacts.store import verify
+
+repository, home = parse_repository(sys.argv[1]), Path(sys.argv[2])
+remote = OciStore(RegistryClient(repository), home / "lock")
+warm = remote.put_file(home / "small")
+verify(remote, warm.digest, name="small")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = remote.put_file(home / "large")
+verify(remote, found.digest, name="large", size=found.size)
+with MirroredStore(LocalStore(home / "blobs"), remote).open(found.digest) as stream:
+    assert stream.read(5) == bytes(5)
+print(found.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_stays_bounded(server: RegistryServer, tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"small")
+    with (tmp_path / "large").open("wb") as sparse:
+        sparse.truncate(256 << 20)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", LARGE, str(server.repository("large")), str(tmp_path)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
+    size, grown = map(int, done.stdout.split())
+    assert size == 256 << 20
+    assert grown < 16 << 10  # KiB

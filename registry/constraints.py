@@ -76,7 +76,7 @@ class Constraint:
         return self.text
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def _parse(text: str) -> Constraint:
     if len(text) > LONGEST:
         raise InvalidInputError(

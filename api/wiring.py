@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
+from api.stores import VARIABLE, open_store
+from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from artifacts.progress import SILENT, Progress
+from artifacts.store import FileStore
 from evaluator.records.records import Records
 from migrations import upgrade
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 
 if TYPE_CHECKING:
-    from artifacts.progress import Progress
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
 
@@ -24,10 +25,10 @@ DATABASE = "registry.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An embedded registry: one folder with a database and the blobs, which can be copied as it is."""
+    """An embedded registry: one folder with a database and the blobs, or those that are at hand."""
 
     home: Path
-    store: LocalStore
+    store: FileStore
     catalogue: Catalogue
     records: Records
 
@@ -36,14 +37,14 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def open_registry(location: str, say: Callable[[str], None]) -> Registry:
+def open_registry(location: str, say: Callable[[str], None], progress: Progress = SILENT) -> Registry:
     """The registry in the folder ``location``, made on first use, its schema brought up to date.
 
     Runs that were abandoned by a process that is no more are recorded as such first, and said; what they left is
     removed.
 
     Raises:
-        InvalidInputError: ``location`` is a URL.
+        InvalidInputError: ``location`` is a URL, or BENCHLOCK_STORE is not what the registry has.
         UnavailableError: the folder or the database cannot be used.
     """
     if "://" in location:
@@ -59,15 +60,30 @@ def open_registry(location: str, say: Callable[[str], None]) -> Registry:
             where=str(home),
             next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
+    store = open_store(home, progress, is_new=not (home / DATABASE).exists())
     database = open_engine(home / DATABASE)
     upgrade(database)
-    registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, now), Records(database))
+    registry = Registry(home, store, Catalogue(database, now), Records(database))
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 
         for run in sweep(registry.records, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
+
+
+def describe_store(registry: Registry) -> str:
+    """Where the blobs are, and whether that answers."""
+    from artifacts.mirrored import MirroredStore  # noqa: PLC0415 - a registry in a folder needs none of it
+
+    if not isinstance(registry.store, MirroredStore):
+        return f"the registry's folder (a new registry can have an OCI repository: {VARIABLE}=oci://HOST/REPOSITORY)"
+    remote = registry.store.remote
+    try:
+        remote.claim()
+    except BenchlockError as error:
+        return f"{remote.repository}: {error.what}"
+    return f"{remote.repository}, and in the registry's folder what was read or written here"
 
 
 def leftovers(home: Path) -> bool:
@@ -86,7 +102,7 @@ def connect_engine() -> "Engine | None":
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
 
-def build_runner(registry: Registry, progress: "Progress", say: Callable[[str], None]) -> "Runner":
+def build_runner(registry: Registry, progress: Progress, say: Callable[[str], None]) -> "Runner":
     """What runs locks on this machine, in containers if an engine answers."""
     from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
 

@@ -29,6 +29,21 @@ class MirroredStore:
         self._progress = progress
         self._collects = False
 
+    @property
+    def remote(self) -> OciStore:
+        """The other store, past the folder."""
+        return self._remote
+
+    def evict(self, *, dry_run: bool = False) -> tuple[Descriptor, ...]:
+        """Forget in the folder what the other store has; it comes again when it is read. What went, or would go."""
+        with self.collecting():
+            there = set(self._remote.list())
+            kept = tuple(self._local.stat(digest) for digest in self._local.list() if digest in there)
+            if not dry_run:
+                for blob in kept:
+                    self._local.delete(blob.digest)
+        return kept
+
     def path(self, digest: Digest) -> Path:
         self._fetch(digest)
         return self._local.path(digest)

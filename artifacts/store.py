@@ -62,7 +62,11 @@ class BlobStore(Protocol):
         ...
 
     def open(self, digest: Digest) -> BinaryIO:
-        """The bytes, unverified, or with ``IntegrityError`` at their end. ``BlobNotFoundError`` if absent."""
+        """The bytes, which can be sought; unverified, or with ``IntegrityError`` at their end.
+
+        Raises:
+            BlobNotFoundError: absent.
+        """
         ...
 
     def stat(self, digest: Digest) -> Descriptor:

@@ -30,6 +30,7 @@ from registry.inspection.weights import check_model
 from registry.manifests import Dataset, File, Image, Manifest, Model, files_of
 from registry.manifests.identity import content as manifest_content
 from registry.manifests.identity import parse_published, with_files
+from registry.packaging import name_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ def publish(draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: P
     with store.writing():
         manifest = _prepare(draft, store, progress)
         store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
-        return catalogue.publish(manifest, Provenance(draft.text, _sources(draft.manifest)))
+        published = catalogue.publish(manifest, Provenance(draft.text, _sources(draft.manifest)))
+        name_version(store, manifest)
+    return published
 
 
 def rehearse(draft: Draft, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:

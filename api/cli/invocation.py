@@ -22,7 +22,7 @@ class Invocation:
         """The registry, opened; its schema brought up to date, abandoned runs recorded."""
         from api.wiring import open_registry  # noqa: PLC0415 - SQL costs more than the start of a command may
 
-        return open_registry(self.registry, say)
+        return open_registry(self.registry, say, self.progress)
 
     @property
     def progress(self) -> Bars:

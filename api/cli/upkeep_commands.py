@@ -9,9 +9,12 @@ import click
 from api.cli import output
 from api.cli.invocation import Invocation
 from api.cli.output import EXIT_INTEGRITY
+from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from api.wiring import Registry
     from artifacts.errors import IntegrityError
+    from artifacts.mirrored import MirroredStore
     from registry.hosts import HostFacts
 
 
@@ -22,18 +25,20 @@ if TYPE_CHECKING:
     nargs=-1,
     help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything.",
 )
+@click.option("--remote", is_flag=True, help="Read them from the OCI repository, not from what is kept of it here.")
 @click.pass_obj
-def verify(invocation: Invocation, targets: tuple[str, ...]) -> None:
+def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool) -> None:
     """Read the bytes again and compare them with their digests."""
     from evaluator.inventory import Inventory, damage  # noqa: PLC0415
 
     registry = invocation.opened
-    inventory = Inventory(registry.store, registry.catalogue, registry.records)
+    store = mirrored(registry, "--remote").remote if remote else registry.store
+    inventory = Inventory(store, registry.catalogue, registry.records)
     if targets:
         blobs = {digest: name for target in targets for digest, name in _blobs(invocation, inventory, target).items()}
     else:
         blobs = inventory.everything()
-    faults = [*damage(registry.store, blobs, invocation.progress)]
+    faults = [*damage(store, blobs, invocation.progress)]
     if invocation.as_json:
         output.print_json({"blobs": len(blobs), "damaged": [_fault_document(fault) for fault in faults]})
     else:
@@ -64,33 +69,50 @@ def _fault_document(fault: "IntegrityError") -> dict[str, Any]:
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
+def mirrored(registry: "Registry", option: str) -> "MirroredStore":
+    """The store of a registry that has a repository behind it, which ``option`` is for."""
+    from artifacts.mirrored import MirroredStore  # noqa: PLC0415
+
+    if not isinstance(registry.store, MirroredStore):
+        raise InvalidInputError(f"{option} is for registries whose blobs are in an OCI repository: this one has none")
+    return registry.store
+
+
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be freed, free nothing.")
+@click.option("--local", is_flag=True, help="Free also what is kept here of blobs that the OCI repository has.")
 @click.pass_obj
-def gc(invocation: Invocation, *, dry_run: bool) -> None:
+def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """Free the blobs that no version, no lock and no run names."""
     from registry.collection import collect  # noqa: PLC0415
 
     registry = invocation.opened
+    store = mirrored(registry, "--local") if local else None
     freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
+    evicted = () if store is None else store.evict(dry_run=dry_run)
+    size = sum(blob.size for blob in evicted)
     if invocation.as_json:
-        output.print_json({"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run})
-    else:
-        verb = "would free" if dry_run else "freed"
-        click.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
+        document: dict[str, Any] = {"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run}
+        output.print_json(document | ({"local": {"blobs": len(evicted), "bytes": size}} if local else {}))
+        return
+    verb = "would free" if dry_run else "freed"
+    click.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
+    if local:
+        click.echo(f"{verb} what is kept here of {len(evicted)} blobs, {output.byte_count(size)}")
 
 
 @click.command()
 @click.pass_obj
 def doctor(invocation: Invocation) -> None:
     """Say what this machine has and lacks."""
-    from api.wiring import connect_engine  # noqa: PLC0415
+    from api.wiring import connect_engine, describe_store  # noqa: PLC0415
     from evaluator.runner.host import this_host  # noqa: PLC0415
 
     engine = connect_engine()
     host = this_host()
     document = {
         "registry": str(invocation.opened.home),
+        "store": describe_store(invocation.opened),
         "python": platform.python_version(),
         "engine": None if engine is None else engine.version,
         "mmdebstrap": shutil.which("mmdebstrap"),
@@ -102,6 +124,7 @@ def doctor(invocation: Invocation) -> None:
     output.print_fields(
         {
             "registry": document["registry"],
+            "store": document["store"],
             "python": document["python"],
             "engine": document["engine"] or "none answers: runs are processes (start Docker, or set DOCKER_HOST)",
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",

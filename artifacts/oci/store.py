@@ -23,6 +23,7 @@ from artifacts.files import open_regular
 from artifacts.locking import lock_file
 from artifacts.oci.client import DeletionRefusedError, RegistryClient
 from artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
+from artifacts.oci.reference import Repository
 from artifacts.oci.shelves import Shelves
 from artifacts.oci.streams import DAMAGED
 from artifacts.progress import Advance, unnoticed
@@ -51,6 +52,10 @@ class OciStore:
         self._unnamed: set[Descriptor] = set()
         self._batches = 0
         self._doomed: set[Digest] | None = None
+
+    @property
+    def repository(self) -> Repository:
+        return self._client.repository
 
     def put(
         self,
@@ -99,7 +104,7 @@ class OciStore:
                 self._client.put_blob(source, blob, name=name, advance=advance)
             elif there != blob:
                 raise IntegrityError(
-                    f"{self._client.repository} holds {there.size} bytes of {name}, not {blob.size}: {blob.digest}",
+                    f"{self.repository} holds {there.size} bytes of {name}, not {blob.size}: {blob.digest}",
                     where=name,
                     next_step=DAMAGED,
                 )
@@ -114,7 +119,7 @@ class OciStore:
     def stat(self, digest: Digest) -> Descriptor:
         found = self._client.stat_blob(parse_digest(digest))
         if found is None:
-            repository = str(self._client.repository)
+            repository = str(self.repository)
             raise BlobNotFoundError(f"{repository} has no blob {digest}", where=repository)
         return found
 
@@ -217,7 +222,7 @@ class OciStore:
             self._client.put_manifest(encode(claim), MANIFEST, CLAIM)
             found = self._claimed()  # of two that claim at once, the one who came last has it
         if found != owner:
-            repository = str(self._client.repository)
+            repository = str(self.repository)
             raise RefusedError(
                 f"{repository} belongs to another registry of benchlock ({found})",
                 where=repository,
@@ -229,7 +234,7 @@ class OciStore:
             content = self._client.manifest(CLAIM)
         except BlobNotFoundError:
             return None
-        annotations = decode(content, OciManifest, f"{CLAIM} of {self._client.repository}").annotations
+        annotations = decode(content, OciManifest, f"{CLAIM} of {self.repository}").annotations
         return annotations.get(CLAIM, "unknown") if annotations else "unknown"
 
     @contextmanager

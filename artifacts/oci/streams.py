@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from artifacts.digest import Descriptor, Digest
+from artifacts.digest import CHUNK, Descriptor, Digest
 from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.oci.network import TransientError, network, show
 from artifacts.oci.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Answer, Session, pause
@@ -23,7 +23,10 @@ DAMAGED = (
 
 
 class BlobStream(io.RawIOBase):
-    """The bytes of a blob. Reading its end raises ``IntegrityError`` where they were others than its digest says."""
+    """The bytes of a blob. Reading its end raises ``IntegrityError`` where they were others than its digest says.
+
+    It can be sought: forward by reading on, back by asking anew, so that all is verified whatever is read.
+    """
 
     def __init__(self, session: Session, digest: Digest, size: int | None) -> None:
         """Ask for it; ``size`` is compared where it is known.
@@ -34,12 +37,16 @@ class BlobStream(io.RawIOBase):
         """
         self._session, self._digest, self._size = session, digest, size
         self._name = f"blob {digest} of {session.repository}"
+        self._response: Response | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._drop()
         self._state = hashlib.sha256()
         self._received = 0
         self._failures = 0
         self._rest = b""
         self._ended = False
-        self._response: Response | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._retrying(self._ask)
 
@@ -54,6 +61,31 @@ class BlobStream(io.RawIOBase):
         view[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         return size
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._received - len(self._rest)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if whence == io.SEEK_END:
+            self._skip(None)
+        target = offset + (0 if whence == io.SEEK_SET else self.tell())
+        if target < 0:
+            raise ValueError(f"negative seek position {target}")
+        if target < self.tell():
+            self._begin()
+        self._skip(target)
+        return self.tell()
+
+    def _skip(self, target: int | None) -> None:
+        """Read on to ``target``, or to the end where that comes first."""
+        buffer = bytearray(CHUNK)
+        while target is None or self.tell() < target:
+            left = CHUNK if target is None else min(CHUNK, target - self.tell())
+            if not self.readinto(memoryview(buffer)[:left]):
+                return
 
     def close(self) -> None:
         self._drop()

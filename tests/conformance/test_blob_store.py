@@ -76,6 +76,14 @@ def test_what_is_put_is_there(store: BlobStore, content: bytes) -> None:
     assert content_of(store, digest) == content
 
 
+def test_what_is_there_can_be_sought(store: BlobStore) -> None:
+    with store.open(store.put(io.BytesIO(HELLO)).digest) as stream:
+        assert (stream.read(5), stream.seek(0), stream.read()) == (b"hello", 0, HELLO)
+        assert (stream.seek(-4, os.SEEK_END), stream.read()) == (6, b"blob")
+        assert (stream.seek(2), stream.read(3), stream.tell()) == (2, b"llo", 5)
+        assert (stream.seek(1, os.SEEK_CUR), stream.read()) == (6, b"blob")
+
+
 def test_put_takes_the_rest_of_the_stream(store: BlobStore) -> None:
     stream = io.BytesIO(b"header" + HELLO)
     stream.seek(6)

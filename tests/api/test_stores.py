@@ -1,0 +1,161 @@
+"""Registries whose blobs are in an OCI repository, by commands as users give them."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from artifacts.digest import Digest, digest_bytes
+from tests.support import tiny
+from tests.support.commands import Commands
+from tests.support.digits import GRAPH, request, written
+from tests.support.registry_server import RegistryServer, free_port, serving
+
+GRAPH_DIGEST = digest_bytes(GRAPH.read_bytes())
+
+
+@pytest.fixture
+def store(registry_server: RegistryServer, tmp_path: Path) -> str:
+    return str(registry_server.repository(f"commands/{tmp_path.name.lower().replace('_', '-')}"))
+
+
+@pytest.fixture
+def published(store: str, tmp_path: Path) -> Commands:
+    """A registry made with the variable set; the commands come without."""
+    made = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": store})
+    made.done("publish", *tiny.author(tmp_path / "manifests"))
+    return replace(made, variables={})
+
+
+def local_blobs(commands: Commands) -> set[Path]:
+    return {path for path in (commands.registry / "blobs" / "sha256").rglob("*") if path.is_file()}
+
+
+def test_the_decision_holds_without_the_variable(published: Commands, store: str, tmp_path: Path) -> None:
+    assert [artifact["name"] for artifact in published.done("list", "model")["artifacts"]] == ["digits-onnx"]
+    assert store in published.done("doctor")["store"]
+    same = replace(published, variables={"BENCHLOCK_STORE": store})
+    assert same.done("verify") == {"blobs": 15, "damaged": []}
+    shutil.rmtree(published.registry / "blobs")
+    published.done("get", "model/digits-onnx", "-o", tmp_path / "got")
+    assert (tmp_path / "got" / "digits.onnx").read_bytes() == GRAPH.read_bytes()
+    locked = published.done(
+        "lock", written(tmp_path / "request.yaml", request("digits-onnx")), "-o", tmp_path / "it.lock"
+    )
+    assert published.done("verify", locked["lock"])["damaged"] == []
+    assert published.done("verify", "--remote")["damaged"] == []
+    assert published.done("gc")["blobs"] == 0
+
+
+def test_another_store_than_the_decided_is_refused(published: Commands, store: str, tmp_path: Path) -> None:
+    for other in ("oci://registry.example.org/other", f"{store}-other"):
+        error = replace(published, variables={"BENCHLOCK_STORE": other}).error(2, "list")
+        assert error["message"].endswith(f"keeps its blobs in {store}")
+        assert "unset BENCHLOCK_STORE" in error["next"]
+    local = Commands(tmp_path / "local")
+    local.done("list")
+    error = replace(local, variables={"BENCHLOCK_STORE": store}).error(2, "list")
+    assert error["message"].endswith("keeps its blobs in its own folder")
+    assert not (tmp_path / "local" / "store.json").exists()
+
+
+def test_a_repository_is_one_registry_s(published: Commands, store: str, tmp_path: Path) -> None:
+    other = Commands(tmp_path / "other", variables={"BENCHLOCK_STORE": store})
+    error = other.error(1, "list")
+    assert "belongs to another registry of benchlock" in error["message"]
+    assert replace(other, variables={}).done("list") == {"artifacts": []}  # nothing was decided
+    assert published.done("verify")["damaged"] == []
+
+
+@pytest.mark.parametrize("text", ["https://example.org/x", "oci://example.org/x:latest", "oci+http://example.org/x"])
+def test_what_is_no_repository_is_refused(text: str, tmp_path: Path) -> None:
+    Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "list")
+    assert not (tmp_path / "registry" / "store.json").exists()
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    variables = {"BENCHLOCK_STORE": f"oci+http://127.0.0.1:{free_port()}/x"}
+    error = Commands(tmp_path / "registry", variables=variables).error(5, "list")
+    assert "cannot be reached" in error["message"]
+    assert not (tmp_path / "registry" / "store.json").exists()
+
+
+def test_a_decision_that_was_tampered_with_is_named(published: Commands) -> None:
+    (published.registry / "store.json").write_text("{}")
+    assert published.error(2, "list")["where"].endswith("store.json")
+
+
+def test_garbage_goes_in_both_places_and_copies_where_asked(
+    published: Commands, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    refused = written(tmp_path / "refused.yaml", json.loads((tmp_path / "manifests" / "model.yaml").read_text()))
+    (tmp_path / "other.onnx").write_bytes(GRAPH.read_bytes() + b"\0")
+    refused.write_text(refused.read_text().replace(str(GRAPH), "./other.onnx"))
+    published.error(2, "publish", refused)  # its version is taken; its file is in the store by now
+    assert published.done("gc", "--dry-run")["blobs"] == 2
+    assert published.done("gc")["blobs"] == 2
+    assert published.done("gc")["blobs"] == 0
+    count = len(local_blobs(published))
+    assert published.done("gc", "--local", "--dry-run")["local"]["blobs"] == count == len(local_blobs(published))
+    assert published.done("gc", "--local")["local"]["blobs"] == count
+    assert local_blobs(published) == set()
+    registry_server.collect_garbage()
+    assert published.done("verify") == {"blobs": count, "damaged": []}
+    assert len(local_blobs(published)) == count
+    error = Commands(tmp_path / "local").error(2, "gc", "--local")
+    assert "this one has none" in error["message"]
+
+
+def test_damage_in_the_repository_is_named(published: Commands, registry_server: RegistryServer) -> None:
+    place = registry_server.blob(Digest(GRAPH_DIGEST))
+    right = place.read_bytes()
+    place.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    try:
+        assert published.done("verify")["damaged"] == []  # what is kept here is right
+        answer = published.call("verify", "--remote")
+        assert answer.code == 4
+        (fault,) = answer.document["damaged"]
+        assert "model/digits-onnx@1.0.0 digits.onnx" in fault["message"]
+        assert f"expected {GRAPH_DIGEST}, found sha256:" in fault["message"]
+        published.done("gc", "--local")
+        error = published.error(4, "get", "model/digits-onnx", "-o", published.registry.parent / "got")
+        assert GRAPH_DIGEST in error["message"]
+    finally:
+        place.write_bytes(right)
+
+
+def test_the_password_of_docker_login_is_used(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("author:$2y$04$vjx1geCwmzUrilxPMYEwM.MMlpLdMeEsW5XufTBxQOHD2OQvo3z5.\n")
+    with serving(tmp_path, more=f"auth: {{htpasswd: {{realm: tests, path: {tmp_path}/users}}}}") as server:
+        variables = {"BENCHLOCK_STORE": str(server.repository("private")), "DOCKER_CONFIG": str(tmp_path / "docker")}
+        commands = Commands(tmp_path / "registry", variables=variables)
+        assert "docker login" in commands.error(5, "list")["next"]
+        (tmp_path / "docker").mkdir()
+        login = {"auth": base64.b64encode(b"author:secret").decode()}
+        (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": {f"127.0.0.1:{server.port}": login}}))
+        commands.done("publish", *tiny.author(tmp_path / "manifests"))
+        (tmp_path / "docker" / "config.json").write_text("{")
+        assert "is not what Docker writes" in commands.error(2, "list")["message"]
+
+
+def test_what_is_sent_and_fetched_is_shown(store: str, tmp_path: Path) -> None:
+    """On a terminal, which script(1) gives."""
+    commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": store})
+    environment = commands.environment() | {
+        "TERM": "xterm",
+        "COLUMNS": "200",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+    shown = ""
+    for words in (["publish", *map(str, tiny.author(tmp_path / "manifests"))], ["gc", "--local"], ["verify"]):
+        line = " ".join(commands.command(*words))
+        shown += subprocess.run(
+            ["script", "-qec", line, "/dev/null"], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+    assert "storing digits.onnx" in shown
+    assert f"fetching {GRAPH_DIGEST[:19]}" in shown

@@ -1,0 +1,206 @@
+"""Published versions as OCI artifacts: what a registry holds, and what another client pulls."""
+
+import io
+from pathlib import Path
+
+import msgspec
+import oras.client
+import pytest
+from sqlalchemy import Engine
+
+from api.cli.artifacts_commands import read_draft
+from api.wiring import now
+from artifacts.digest import digest_bytes
+from artifacts.memory import MemoryStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.documents import OciIndex, OciManifest, decode
+from artifacts.oci.reference import Repository
+from artifacts.oci.store import OciStore
+from artifacts.trees import put_tree
+from registry import packaging
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_engine
+from registry.manifests import Manifest
+from registry.manifests.identity import content, parse_published
+from registry.names import parse_reference
+from registry.packaging import packaged, tag_of
+from registry.publishing import publish
+from tests.support import tiny
+from tests.support.digits import GRAPH
+from tests.support.registry_server import RegistryServer
+
+TAGS = (
+    "framework-onnxruntime_1.31.1",
+    "image-onnxruntime-cpu_1.0.0",
+    "dataset-digits_1.0.0",
+    "model-digits-onnx_1.0.0",
+)
+
+
+@pytest.fixture
+def repository(registry_server: RegistryServer, tmp_path: Path) -> Repository:
+    return registry_server.repository(f"packaging/{tmp_path.name.lower().replace('_', '-')}")
+
+
+@pytest.fixture
+def published(repository: Repository, database: Engine, tmp_path: Path) -> RegistryClient:
+    """A repository with one version of each kind."""
+    client = RegistryClient(repository)
+    store, catalogue = OciStore(client, tmp_path / "lock"), Catalogue(database, now)
+    for path in tiny.author(tmp_path / "manifests"):
+        publish(read_draft(path), store, catalogue)
+    return client
+
+
+def document(client: RegistryClient, tag: str) -> OciManifest:
+    return decode(client.manifest(tag), OciManifest, tag)
+
+
+def test_each_version_has_a_tag(published: RegistryClient) -> None:
+    assert {tag for tag in published.tags() if not tag.startswith("blobs-")} == set(TAGS)
+
+
+def test_a_model_is_a_model_pack(published: RegistryClient) -> None:
+    found = document(published, "model-digits-onnx_1.0.0")
+    assert found.artifact_type == "application/vnd.cncf.model.manifest.v1+json"
+    assert found.config.media_type == "application/vnd.benchlock.manifest.v1+json"
+    with published.open_blob(found.config.blob) as stream:
+        manifest = parse_published(stream.read())
+    assert (manifest.name, digest_bytes(content(manifest))) == ("digits-onnx", found.config.digest)
+    (layer,) = found.layers
+    assert layer.media_type == "application/vnd.cncf.model.weight.v1.raw"
+    assert layer.annotations == {
+        "org.cncf.model.filepath": "digits.onnx",
+        "org.opencontainers.image.title": "digits.onnx",
+    }
+    assert layer.digest == digest_bytes(GRAPH.read_bytes())
+
+
+def test_each_file_of_a_tree_is_a_layer(published: RegistryClient) -> None:
+    found = document(published, "dataset-digits_1.0.0")
+    assert {layer.media_type for layer in found.layers} == {"application/vnd.cncf.model.dataset.v1.raw"}
+    paths = [(layer.annotations or {})["org.cncf.model.filepath"] for layer in found.layers]
+    assert paths == sorted(paths)
+    assert all("/" in path for path in paths)
+
+
+def test_what_has_no_files_has_the_empty_layer(published: RegistryClient) -> None:
+    (layer,) = document(published, "framework-onnxruntime_1.31.1").layers
+    assert layer.media_type == "application/vnd.oci.empty.v1+json"
+
+
+@pytest.mark.parametrize("tag", TAGS[1:])
+def test_oras_pulls_it_by_digest(published: RegistryClient, tag: str, tmp_path: Path) -> None:
+    bytes_ = published.manifest(tag)
+    expected = {
+        (layer.annotations or {})["org.opencontainers.image.title"]: layer.digest
+        for layer in decode(bytes_, OciManifest, tag).layers
+    }
+    host, path = published.repository.host, published.repository.path
+    client = oras.client.OrasClient(hostname=host, insecure=True)
+
+    pulled = client.pull(target=f"{host}/{path}@{digest_bytes(bytes_)}", outdir=str(tmp_path / "pulled"))
+
+    folder = (tmp_path / "pulled").resolve()
+    assert {
+        str(Path(file).resolve().relative_to(folder)): digest_bytes(Path(file).read_bytes()) for file in pulled
+    } == (expected)
+
+
+def test_the_same_version_is_the_same_bytes_anywhere(
+    published: RegistryClient, registry_server: RegistryServer, schema: Path, tmp_path: Path
+) -> None:
+    other = RegistryClient(registry_server.repository(f"{published.repository.path}-other"))
+    (tmp_path / "other.db").write_bytes(schema.read_bytes())
+    engine = open_engine(tmp_path / "other.db")
+    for path in tiny.author(tmp_path / "elsewhere"):
+        publish(read_draft(path), OciStore(other, tmp_path / "lock"), Catalogue(engine, now))
+    engine.dispose()
+    assert [other.manifest(tag) for tag in TAGS] == [published.manifest(tag) for tag in TAGS]
+
+
+def test_what_is_missing_is_written_when_the_same_is_published_again(
+    published: RegistryClient, database: Engine, tmp_path: Path
+) -> None:
+    before = published.manifest(TAGS[3])
+    published.delete_manifest(digest_bytes(before))
+    again = publish(
+        read_draft(tmp_path / "manifests" / "model.yaml"),
+        OciStore(published, tmp_path / "lock"),
+        Catalogue(database, now),
+    )
+    assert not again.changed
+    assert published.manifest(TAGS[3]) == before
+
+
+def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, store = tmp_path / "tree", OciStore(RegistryClient(repository), tmp_path / "lock")
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number:02}.bin").write_bytes(bytes([number]))
+    tree, _ = put_tree(store, folder)
+    manifest = _dataset(tree.digest.removeprefix("sha256:"), tree.size)
+    store.put(io.BytesIO(content(manifest)))
+    monkeypatch.setattr(packaging, "LONGEST_PART", 2000)
+
+    packaging.name_version(store, manifest)
+
+    client = RegistryClient(repository)
+    index = decode(client.manifest("dataset-many_1.0.0"), OciIndex, "it")
+    parts = [decode(client.manifest(part.digest), OciManifest, "part") for part in index.manifests]
+    assert len(parts) > 2
+    assert [layer.digest for part in parts for layer in part.layers] == [
+        digest_bytes(bytes([number])) for number in range(20)
+    ]
+    assert {part.config for part in parts} == {parts[0].config}
+
+
+def test_a_store_that_names_nothing_is_left_alone() -> None:
+    packaging.name_version(MemoryStore(), _dataset("00" * 32, 1))
+
+
+@pytest.mark.parametrize(
+    ("reference", "tag"),
+    [
+        ("model/digits@1.0.0", "model-digits_1.0.0"),
+        ("model/acme/digits@1.0.0-rc.1+build.7", "model-acme__digits_1.0.0-rc.1"),
+        ("dataset/x-1.0.0@2.0.0", "dataset-x-1.0.0_2.0.0"),
+        ("dataset/x@1.0.0-2.0.0", "dataset-x_1.0.0-2.0.0"),
+        ("image/a_b@1.0.0", "image-a_b_1.0.0"),
+    ],
+)
+def test_tags(reference: str, tag: str) -> None:
+    assert tag_of(parse_reference(reference)) == tag
+
+
+def test_a_tag_that_would_be_too_long_is_a_digest() -> None:
+    long = "model/" + "a" * 120 + "@1.0.0"
+    assert tag_of(parse_reference(long)) == "model-" + digest_bytes(f"{'a' * 120}@1.0.0".encode()).removeprefix(
+        "sha256:"
+    )
+
+
+def test_it_says_what_it_is() -> None:
+    (part,) = packaged(_dataset("00" * 32, 1, path="one.csv"), MemoryStore())
+    assert part.annotations == {
+        "org.opencontainers.image.title": "many",
+        "org.opencontainers.image.version": "1.0.0",
+        "org.opencontainers.image.licenses": "MIT",
+    }
+
+
+def _dataset(sha256: str, size: int, path: str = "tree/") -> Manifest:
+    document = {
+        "schema": 1,
+        "kind": "dataset",
+        "name": "many",
+        "version": "1.0.0",
+        "license": "MIT",
+        "format": "idx",
+        "splits": {"test": {"images": path if path[-1] != "/" else f"{path}00.bin", "samples": 1}},
+        "files": [{"path": path, "sha256": sha256, "size": size}],
+    }
+    made: Manifest = msgspec.convert(document, Manifest)
+    return made

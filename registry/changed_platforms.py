@@ -26,11 +26,19 @@ def _name(platform: LockedPlatform, image: LockedImage) -> str:
 def _changes(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     if before.python != after.python:
         yield f"python {before.python} → {after.python}"
+    if before.finished or after.finished:
+        if before.reference != after.reference:
+            yield f"{_environment(before)} → {_environment(after)}"
+        return
     wheels = [*_wheels(before, after)]
     yield from wheels
     if before.wheels_lock != after.wheels_lock and not wheels:
         yield "the lock of the wheels changed, the wheels the same"
     yield from _layers(before, after)
+
+
+def _environment(platform: LockedPlatform) -> str:
+    return "made of wheels" if platform.reference is UNSET else f"the finished image {platform.reference}"
 
 
 def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:

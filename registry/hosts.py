@@ -14,6 +14,9 @@ CPU = "cpu"
 """The device that every host has."""
 _NVIDIA = "cuda"
 """What the devices of NVIDIA's accelerators begin with: ``cuda``, ``cuda12``."""
+_LEAST_DRIVERS = {"cuda12": "525.60.13"}
+"""The oldest driver for Linux that runs what was built for a major version of CUDA: NVIDIA's table "CUDA Toolkit and
+Minimum Required Driver Version for CUDA Minor Version Compatibility", in the release notes of the CUDA Toolkit."""
 
 _WORD = re.compile(r"[^\W_]+")
 _DRIVER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
@@ -97,6 +100,17 @@ def unmet(conditions: HostConditions, device: str, host: HostFacts) -> tuple[str
     return tuple(filter(None, lacking))
 
 
+def allotted(device: str, conditions: HostConditions, host: HostFacts) -> tuple[int, ...]:
+    """The accelerators that a run on ``device`` gets, as positions in the host's list: the first that will do.
+
+    So many as the conditions ask for, one where they ask for none; a CPU gets none.
+    """
+    if device == CPU:
+        return ()
+    wanted = conditions.accelerator or AcceleratorCondition()
+    return tuple(index for index, one in enumerate(host.accelerators) if wanted.fits(one))[: wanted.count]
+
+
 def words(name: str) -> frozenset[str]:
     """The runs of letters and digits of an accelerator's name, without case: ``A100-SXM4-40GB`` has three."""
     return frozenset(_WORD.findall(name.casefold()))
@@ -129,7 +143,13 @@ def _device_lack(device: str, host: HostFacts) -> str:
         return ""
     if not device.startswith(_NVIDIA):
         return f"no host is known to have the device {device}"
-    return "" if host.accelerators else f"needs an NVIDIA accelerator, none found ({host.without})"
+    if not host.accelerators:
+        return f"needs an NVIDIA accelerator, none found ({host.without})"
+    least = _LEAST_DRIVERS.get(device)
+    drivers = dict.fromkeys(one.driver for one in host.accelerators)
+    if least is None or all(_admits(parse_drivers(f">={least}"), driver) for driver in drivers):
+        return ""
+    return f"needs NVIDIA's driver {least} or newer, this host has {', '.join(drivers)}"
 
 
 def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:

@@ -18,12 +18,14 @@ from artifacts.trees import check_path
 from registry import toml
 from registry.names import Kind
 
-SCHEMA = (1, 0)
-"""Major and minor version of what is written here."""
+SCHEMA = (1, 1)
+"""Major and minor version of what is understood here."""
+FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
+"""What is written: the minor version 1 added finished images, and a lock that names none says what it always said."""
 
 _ORDER = (
     *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
-    *("os", "arch", "device", "python", "image_id", "config_size", "wheels_lock", "wheels"),
+    *("os", "arch", "device", "python", "reference", "image_id", "config_size", "diff_ids", "wheels_lock", "wheels"),
     *("request", "model", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
@@ -67,18 +69,32 @@ class LockedLayer(Struct, frozen=True, kw_only=True):
 class LockedPlatform(Struct, frozen=True, kw_only=True):
     """An environment of the image: what a process needs, and where the image has layers, what a container needs.
 
-    ``image_id`` is the digest of the image's configuration, a blob of ``config_size`` bytes.
+    ``image_id`` is the digest of the image's configuration, a blob of ``config_size`` bytes. A finished image has a
+    ``reference``, from which an engine pulls it, and the ``diff_ids`` of its layers in place of wheels and layers.
     """
 
     os: str
     arch: str
     device: str
     python: str
-    wheels_lock: LockedFile
-    wheels: tuple[LockedFile, ...]
+    wheels_lock: LockedFile | UnsetType = UNSET
+    wheels: tuple[LockedFile, ...] = ()
+    reference: Annotated[str, Meta(pattern=r"\A[^@\s]+@sha256:[0-9a-f]{64}\Z")] | UnsetType = UNSET
     image_id: DigestText | UnsetType = UNSET
     config_size: Whole | UnsetType = UNSET
+    diff_ids: tuple[DigestText, ...] | UnsetType = UNSET
     layers: tuple[LockedLayer, ...] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if not self.finished and self.wheels_lock is UNSET:
+            raise ValueError("a platform has wheels_lock, or reference")
+        if self.finished and UNSET in (self.image_id, self.config_size, self.diff_ids):
+            raise ValueError("a finished image has image_id, config_size and diff_ids")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is an image that others made, named by a reference."""
+        return self.reference is not UNSET
 
     def __str__(self) -> str:
         return f"{self.os}/{self.arch}/{self.device}"
@@ -153,7 +169,7 @@ def from_content(content: Content) -> Lock:
     parts = {name: getattr(content, name) for name in Content.__struct_fields__}
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parts))
     _check_no_null(document, "lock")
-    return read(_without_empty_files(document), "lock")
+    return read(_without_empty(document), "lock")
 
 
 def read(document: dict[str, Any], where: str) -> Lock:
@@ -227,7 +243,7 @@ def _paths(content: Content) -> Iterator[str]:
     for artifact in (content.model, content.dataset, content.framework, content.image):
         yield from (file.path for file in artifact.files)
     for platform in content.image.platforms:
-        yield from (file.path for file in (platform.wheels_lock, *platform.wheels))
+        yield from (file.path for file in (platform.wheels_lock, *platform.wheels) if file is not UNSET)
 
 
 def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed value
@@ -242,9 +258,13 @@ def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed
         _check_no_null(part, f"{where}{suffix}")
 
 
-def _without_empty_files(document: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    """Without lists of files where there are none, and of wheels where there is a finished image."""
     kept = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
     for part in kept.values():
         if isinstance(part, dict) and part.get("files") == []:
             del part["files"]
+    for platform in kept["image"]["platforms"]:
+        if "reference" in platform:
+            del platform["wheels"]
     return kept

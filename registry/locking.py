@@ -1,19 +1,19 @@
 """Making a lock from a resolution, and asking whether a lock still answers its request. No input or output here."""
 
-import posixpath
-import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from msgspec import UNSET, structs
 
-from artifacts.digest import Digest
+from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError
 from registry.answerable import Chosen, Contents, check_answerable, check_labels, compared_labels
+from registry.configuration import Configuration, parse_configuration
 from registry.constraints import Constraint
 from registry.hardware import Hardware
 from registry.lockfile import (
-    SCHEMA,
+    FINISHED_SCHEMA,
+    PLAIN_SCHEMA,
     Content,
     Lock,
     LockedArtifact,
@@ -33,6 +33,10 @@ from registry.requests import Request
 from registry.resolution.candidates import Candidate, Question, Requirement, Resolution
 from registry.resolution.search import Preferences
 from registry.versions import parse_version
+from registry.wheels import locked_wheels
+
+Configurations = Mapping[Platform, bytes]
+"""The configuration of each finished image, by the platform that refers to it."""
 
 
 def question_of(request: Request) -> Question:
@@ -73,15 +77,25 @@ def reads(request: Request, chosen: Chosen) -> tuple[tuple[Kind, str], ...]:
     labels: list[tuple[Kind, str]] = []
     for compared in compared_labels(chosen):
         labels += [("model", compared.model), ("dataset", compared.dataset)]
-    platforms = (one for one in chosen.image.platforms if _admits(request.hardware, one))
+    platforms = admitted(request, chosen)
     wheels: list[tuple[Kind, str]] = [("image", one.wheels) for one in platforms if one.wheels is not UNSET]
     return tuple(dict.fromkeys((*labels, *wheels)))
 
 
+def admitted(request: Request, chosen: Chosen) -> tuple[Platform, ...]:
+    """The platforms of the chosen image that the request admits."""
+    return tuple(one for one in chosen.image.platforms if _admits(request.hardware, one))
+
+
 def build_lock(
-    request: Request, resolution: Resolution, chosen: Chosen, contents: Contents, harness: LockedHarness
+    request: Request,
+    resolution: Resolution,
+    chosen: Chosen,
+    contents: Contents,
+    harness: LockedHarness,
+    configurations: Configurations | None = None,
 ) -> Lock:
-    """The lock of ``resolution``. ``contents`` has what ``reads`` names.
+    """The lock of ``resolution``. ``contents`` has what ``reads`` names; ``configurations`` of each finished image its.
 
     Raises:
         InvalidInputError: something is asked that the model, the dataset or this version of benchlock cannot give.
@@ -90,11 +104,14 @@ def build_lock(
     check_answerable(request, chosen)
     check_labels(chosen, contents)
     image = _artifact(resolution.image, ())
-    admitted = (one for one in chosen.image.platforms if _admits(request.hardware, one))
-    platforms = [_platform(chosen.image, one, contents) for one in admitted]
+    described = configurations or {}
+    platforms = [
+        _platform(chosen.image, one, contents) if one.reference is UNSET else _finished(one, described[one])
+        for one in admitted(request, chosen)
+    ]
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
     content = Content(
-        schema=".".join(map(str, SCHEMA)),
+        schema=FINISHED_SCHEMA if any(one.finished for one in platforms) else PLAIN_SCHEMA,
         request=request.document,
         model=_artifact(resolution.model, files_of(chosen.model)),
         dataset=LockedDataset(**structs.asdict(dataset), split=request.asked.dataset.split),
@@ -136,13 +153,16 @@ def _platform(image: Image, platform: Platform, contents: Contents) -> LockedPla
     files = {file.path: _file(file) for file in files_of(image)}
     sizes = {f"sha256:{file.sha256}": file.size for file in files.values()}
     path = str(platform.wheels)
+    listed = files.get(path)
+    if listed is None:
+        raise InvalidInputError(f"{path} is none of the image's files", where=path, next_step="list it, not its folder")
     locked = LockedPlatform(
         os=platform.os,
         arch=platform.arch,
         device=platform.device,
         python=platform.python,
-        wheels_lock=_listed(files, path, path),
-        wheels=tuple(_wheels(contents["image", path], path, files)),
+        wheels_lock=listed,
+        wheels=locked_wheels(contents["image", path], path, files),
     )
     if platform.config is UNSET or platform.layers is UNSET:
         return locked
@@ -154,30 +174,31 @@ def _platform(image: Image, platform: Platform, contents: Contents) -> LockedPla
     return structs.replace(locked, image_id=config, config_size=sizes[config], layers=layers)
 
 
-def _wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
-    """The files of the image that the lock of its wheels lists, sorted by path.
+def _finished(platform: Platform, text: bytes) -> LockedPlatform:
+    configuration = parse_configuration(text)
+    check_made_for(platform, configuration)
+    return LockedPlatform(
+        os=platform.os,
+        arch=platform.arch,
+        device=platform.device,
+        python=platform.python,
+        reference=platform.reference,
+        image_id=digest_bytes(text),
+        config_size=len(text),
+        diff_ids=configuration.layers,
+    )
+
+
+def check_made_for(platform: Platform, configuration: Configuration) -> None:
+    """Nothing, where a finished image is made for the platform that refers to it.
 
     Raises:
-        InvalidInputError: it is no such lock, or lists what the image has not.
+        InvalidInputError: it is not.
     """
-    from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
-
-    try:
-        packages = Pylock.from_dict(tomllib.loads(text.decode())).packages
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, PylockValidationError) as error:
-        raise InvalidInputError(f"{path} is no lock of wheels (PEP 751): {error}", where=path) from error
-    wheels = [wheel for package in packages for wheel in package.wheels or ()]
-    for wheel in sorted(wheels, key=lambda wheel: wheel.path or ""):
-        inside = posixpath.join(posixpath.dirname(path), wheel.path or "")
-        file = _listed(files, inside, path)
-        if wheel.hashes.get("sha256") != file.sha256:
-            raise InvalidInputError(f"{path} and the image disagree about the digest of {inside}", where=path)
-        yield file
-
-
-def _listed(files: Mapping[str, LockedFile], path: str, where: str) -> LockedFile:
-    if path not in files:
+    made, said = ((one.os, one.arch) for one in (configuration, platform))
+    if made != said:
         raise InvalidInputError(
-            f"{path!r} is none of the image's files", where=where, next_step="publish an image that has it"
+            f"{platform.reference} is made for {'/'.join(made)}, and its manifest says {'/'.join(said)}",
+            where=f"{'/'.join(said)}/{platform.device}",
+            next_step="publish a version of the image with the right os and arch",
         )
-    return files[path]

@@ -1,20 +1,22 @@
 """Making a lock: resolve over the catalogue, read what the lock looks into, keep the result."""
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
+from msgspec import UNSET
+
 from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
 from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.answerable import Chosen
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock, LockedHarness
-from registry.locking import build_lock, question_of, reads
-from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, files_of, parse_published
+from registry.locking import admitted, build_lock, question_of, reads
+from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, Platform, files_of, parse_published
 from registry.names import Kind, Reference, parse_name
 from registry.requests import Request, parse_request
 from registry.resolution.candidates import Candidate, Resolution
@@ -22,6 +24,9 @@ from registry.resolution.conflicts import ConflictError
 from registry.resolution.resolver import resolve
 from registry.resolution.search import Preferences, Search
 from registry.resolution.why import Why, why
+
+LookUp = Callable[[str, str, str], bytes]
+"""The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +68,33 @@ def make_lock(
 
 
 def keep_lock(
-    request: Request, resolution: Resolution, harness: Harness, store: BlobStore, catalogue: Catalogue
+    request: Request,
+    resolution: Resolution,
+    harness: Harness,
+    store: BlobStore,
+    catalogue: Catalogue,
+    look_up: LookUp | None = None,
 ) -> Lock:
     """The lock of ``resolution``, kept with the harness that it names. The same lock again changes nothing.
+
+    ``look_up`` is asked for the configurations of finished images, which are kept too.
 
     Raises:
         InvalidInputError: something is asked that cannot be given.
         ConflictError: model and dataset name classes in another order.
         IntegrityError: a file that the lock looks into is damaged.
+        UnavailableError: a finished image's registry cannot be asked.
     """
     chosen = _chosen(resolution, catalogue)
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     contents = {(kind, path): _content(manifests[kind], path, store) for kind, path in reads(request, chosen)}
+    finished = {one: _configuration(one, look_up) for one in admitted(request, chosen) if one.reference is not UNSET}
     with store.writing():
+        for configuration in finished.values():
+            store.put(io.BytesIO(configuration))
         kept = store.put(io.BytesIO(harness.content))
         locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
-        lock = build_lock(request, resolution, chosen, contents, locked)
+        lock = build_lock(request, resolution, chosen, contents, locked, finished)
         catalogue.put_lock(lock)
     return lock
 
@@ -112,6 +128,12 @@ def _chosen(resolution: Resolution, catalogue: Catalogue) -> Chosen:
         cast("Framework", manifest(resolution.framework)),
         cast("Image", manifest(resolution.image)),
     )
+
+
+def _configuration(platform: Platform, look_up: LookUp | None) -> bytes:
+    if look_up is None:
+        raise UnavailableError(f"no registry can be asked about the finished image {platform.reference}")
+    return look_up(str(platform.reference), platform.os, platform.arch)
 
 
 def _content(manifest: Manifest, path: str, store: BlobStore) -> bytes:

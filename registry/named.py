@@ -51,8 +51,9 @@ def named(lock: Lock) -> Iterator[Named]:
 
 def _environment(lock: Lock, platform: LockedPlatform) -> Iterator[Named]:
     where = f"{title('image', lock.image)} ({platform})"
-    wheels_lock = platform.wheels_lock
-    yield Named("wheels lock", f"{where} {wheels_lock.path}", from_hex(wheels_lock.sha256), wheels_lock.size, platform)
+    listed = platform.wheels_lock
+    if listed is not UNSET:
+        yield Named("wheels lock", f"{where} {listed.path}", from_hex(listed.sha256), listed.size, platform)
     for wheel in platform.wheels:
         yield Named("wheel", f"{where} {wheel.path}", from_hex(wheel.sha256), wheel.size, platform)
     if platform.image_id is not UNSET:

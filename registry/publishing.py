@@ -25,7 +25,7 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
 from registry.inspection.content import Content
 from registry.inspection.datasets import check_dataset
-from registry.inspection.images import check_image
+from registry.inspection.images import Ask, check_finished, check_image
 from registry.inspection.weights import check_model
 from registry.manifests import Dataset, File, Image, Manifest, Model, files_of
 from registry.manifests.identity import content as manifest_content
@@ -38,13 +38,14 @@ class Draft:
     """A manifest as authored, with the author's ``text``.
 
     ``path`` is the manifest's: relative sources start in its folder, trees leave it out, errors name it. There need not
-    be a file. ``loopback_http`` admits unencrypted sources on this machine.
+    be a file. ``loopback_http`` admits unencrypted sources on this machine. ``ask`` looks finished images up.
     """
 
     manifest: Manifest
     text: str
     path: Path
     loopback_http: bool = False
+    ask: Ask | None = None
 
 
 def publish(draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:
@@ -102,17 +103,19 @@ def _prepare(draft: Draft, store: BlobStore, progress: Progress) -> Manifest:
     files = _take_in(draft, store, progress)
     named = {file.path: files[file.path] for file in files_of(draft.manifest)}
     manifest = parse_published(manifest_content(with_files(draft.manifest, named)))
-    _inspect(manifest, Content(str(draft.path), store, files))
+    _inspect(manifest, Content(str(draft.path), store, files), draft.ask)
     return manifest
 
 
-def _inspect(manifest: Manifest, content: Content) -> None:
+def _inspect(manifest: Manifest, content: Content, ask: Ask | None) -> None:
     if isinstance(manifest, Dataset):
         check_dataset(manifest, content)
     elif isinstance(manifest, Model):
         check_model(manifest, content)
     elif isinstance(manifest, Image):
         check_image(manifest, content)
+        if ask is not None:
+            check_finished(manifest, ask, content)
 
 
 def _take_in(draft: Draft, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:

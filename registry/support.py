@@ -17,6 +17,7 @@ STEPS = frozenset((
     "decode", "resize", "center_crop", "cast", "scale", "normalize", "transpose", "reshape", "pad", "quantize",
     "dequantize", "softmax", "sigmoid", "argmax", "topk",
 ))  # fmt: skip
+_OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
 DATASETS = frozenset(("image-index", "idx"))
 SCENARIOS = frozenset(("accuracy", "single_stream"))
 
@@ -28,11 +29,16 @@ def unsupported(subject: Manifest | Request) -> tuple[str, ...]:
     if isinstance(subject, Dataset):
         return () if subject.format in DATASETS else (f"format: {subject.format} is not built yet",)
     if isinstance(subject, Image):
-        finished = (index for index, one in enumerate(subject.platforms) if one.reference is not UNSET)
-        return tuple(f"platforms[{index}].reference: a finished image is not built yet" for index in finished)
+        return tuple(f"platforms[{index}].{reason} is not built yet" for index, reason in _platforms(subject))
     if isinstance(subject, Request):
         return tuple(f"{reason} is not built yet" for reason in _request(subject))
     return ()
+
+
+def _platforms(image: Image) -> Iterator[tuple[int, str]]:
+    for index, platform in enumerate(image.platforms):
+        if platform.reference is not UNSET and int(platform.python.partition(".")[2]) < _OLDEST_PYTHON:
+            yield index, f"python: a finished image with Python {platform.python}"
 
 
 def _model(model: Model) -> Iterator[str]:

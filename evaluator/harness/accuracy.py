@@ -30,7 +30,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", job.threads)
+        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
     samples = open_samples(job.dataset, folder / "dataset")
     tally = Tally(job.model.outputs, job.quality_metrics) if job.quality_metrics else None
     if tally is not None and samples.labels is None:
@@ -48,6 +48,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     return {
         "quality": tally.counts() if tally is not None else {},
         "threads": dict(predictor.threads),
+        "device": predictor.device,
         "timings": timings.seconds,
     }
 

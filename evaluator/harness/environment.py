@@ -4,9 +4,12 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+_NEEDED = ("numpy", "PIL", "safetensors", "mlperf_loadgen")
+"""What the harness imports beside a framework."""
 _PACKAGE_ROOT = Path(__file__).absolute().parents[(__package__ or "").count(".") + 1]
 
 
@@ -37,8 +40,13 @@ def phase_variables(threads: int) -> dict[str, str]:
     }
 
 
-def description(threads: int, predictor_threads: Mapping[str, int]) -> dict[str, Any]:
-    """Python, every package with its version, and the thread counts that were set."""
+def lacking() -> tuple[str, ...]:
+    """What the harness imports, and this environment has not: a finished image's maker may not know of it."""
+    return tuple(name for name in _NEEDED if find_spec(name) is None)
+
+
+def description(threads: int, predictor_threads: Mapping[str, int], device: str | None) -> dict[str, Any]:
+    """Python, every package with its version, the thread counts that were set, the device that the predictor ran on."""
     packages = {(found.name, found.version) for found in distributions()}
     return {
         "python": platform.python_version(),
@@ -49,4 +57,5 @@ def description(threads: int, predictor_threads: Mapping[str, int]) -> dict[str,
             "variables": thread_variables(threads),
             "predictor": dict(predictor_threads),
         },
+        "device": device,
     }

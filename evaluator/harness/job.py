@@ -107,12 +107,15 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class Job:
+    """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``."""
+
     model: Model
     dataset: Dataset
     scenario: Accuracy | SingleStream
     metrics: tuple[str, ...]
     threads: int
     seeds: Seeds
+    device: str
 
     @property
     def quality_metrics(self) -> tuple[str, ...]:

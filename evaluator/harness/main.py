@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from . import VERSION
-from .environment import description
+from .environment import description, lacking
 from .failures import Failure
 from .job import Job
 from .reading import JobError, read_job
 from .reports import write_json
-from .supervisor import run_phase
+from .supervisor import phase_report, run_phase
 
 RESULT_SCHEMA = 1
 
@@ -32,13 +32,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"harness: {error}\n")
         return 2
     if arguments.phase:
-        from .phase import run  # noqa: PLC0415 - only a phase loads numpy and a framework
-
-        run(arguments.phase, job, folder, output)
+        _run_phase(arguments.phase, job, folder, output)
     else:
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "result.json", _run(job, folder, output))
     return 0
+
+
+def _run_phase(phase: str, job: Job, folder: Path, output: Path) -> None:
+    if missing := lacking():
+        message = f"the environment lacks {', '.join(missing)}, which the harness imports"
+        write_json(phase_report(output, phase), {"failure": {"class": "load", "message": message}})
+        return
+    from .phase import run  # noqa: PLC0415 - only a phase loads numpy and a framework
+
+    run(phase, job, folder, output)
 
 
 def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -53,8 +61,9 @@ def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             failure = {"class": error.kind, "message": error.message, "phase": phase}
             break
     threads: dict[str, int] = {}
+    device: str | None = None
     for phase, report in reports.items():
-        threads = report["threads"]
+        threads, device = report["threads"], report["device"]
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
     return {
@@ -65,6 +74,6 @@ def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "quality": reports.get("accuracy", {}).get("quality", {}),
         "performance": performance.get("performance"),
         "loadgen": performance.get("loadgen"),
-        "environment": description(job.threads, threads),
+        "environment": description(job.threads, threads, device),
         "timings": timings,
     }

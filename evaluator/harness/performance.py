@@ -81,7 +81,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     assert isinstance(job.scenario, SingleStream)
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", job.threads)
+        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
     traffic = _Traffic(job, open_samples(job.dataset, folder / "dataset"), timings)
     with timings.of("warmup"):
         warmup = _warm_up(predictor, traffic.first, max(job.scenario.warmup, _FEWEST_WARMUP_CALLS))
@@ -109,6 +109,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "sequence_sha256": hashlib.sha256(rows[:, 3].astype("<i8").tobytes()).hexdigest(),
         },
         "threads": dict(predictor.threads),
+        "device": predictor.device,
         "timings": timings.seconds,
     }
 

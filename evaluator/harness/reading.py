@@ -68,6 +68,7 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         metrics=metrics,
         threads=_at_least(1, _get(document, "threads", int, ""), "threads"),
         seeds=_seeds(_get(document, "seeds", dict, "")),
+        device=_optional(document, "device", str, "") or "cpu",
     )
     if job.quality_metrics and not any(output.type.startswith("class-") for output in job.model.outputs):
         raise JobError("metrics: a quality metric needs an output of type class-scores or class-index")

@@ -8,7 +8,7 @@ from pathlib import Path
 from artifacts.digest import Descriptor, Digest, to_hex
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
-from evaluator.images.base import Base, chroot_environment
+from evaluator.images.base import Base
 from evaluator.images.bytecode import Sources, compile_all
 from evaluator.images.config import PACKAGES, PREFIX
 from evaluator.images.files import files_below
@@ -19,7 +19,7 @@ from evaluator.images.parallel import parallel
 LAYERS = "layers"
 """The folder of the layers, beside the lock of the wheels."""
 
-_MOST_WHEELS = 120
+_MOST_LAYERS = 121
 """Engines that stack layers with overlayfs stop at about 125."""
 _TREES = "benchlock-build"
 
@@ -41,26 +41,29 @@ def layer_path(layer: Digest) -> str:
 
 
 def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progress: Progress) -> tuple[Descriptor, ...]:
-    """Put the layers into ``workspace``: the base's tarball, which is moved, then one a wheel in the order given.
+    """Put the layers into ``workspace``: the base's, which are moved, then one a wheel in the order given.
 
     Raises:
         InvalidInputError: a wheel is invalid, there are too many, or two hold different files of one name.
         UnavailableError: the base's Python does not run.
     """
-    if len(wheels) > _MOST_WHEELS:
+    if len(base.layers) + len(wheels) > _MOST_LAYERS:
         raise InvalidInputError(
-            f"{len(wheels)} wheels would be as many layers; engines take {_MOST_WHEELS}", next_step="use --no-layers"
+            f"{len(base.layers)} layers of the base and {len(wheels)} wheels, each a layer, are more than engines take "
+            f"({_MOST_LAYERS})",
+            next_step="use --no-layers, or a base of fewer layers",
         )
     (workspace / LAYERS).mkdir()
     # A tree is named by its wheel's digest alone: what compiles it sees the same paths in every build.
     trees = [_Tree(wheel, base.root / _TREES / to_hex(digest)) for digest, wheel in wheels.items()]
     _each("unpacking wheels", trees, lambda tree: _install(tree, base.python), progress)
     _refuse_clashes(trees)
-    compile_all(base.command(), [tree.sources() for tree in trees], chroot_environment(), progress)
+    compile_all(base.command(), [tree.sources() for tree in trees], base.environment(), progress)
     layers: dict[Path, Descriptor] = {}
     _each("writing layers", trees, lambda tree: layers.update({tree.wheel: _write(tree, workspace)}), progress)
-    base.tarball.rename(workspace / layer_path(base.descriptor.digest))
-    return base.descriptor, *(layers[tree.wheel] for tree in trees)
+    for tarball, descriptor in dict(base.layers).items():
+        tarball.rename(workspace / layer_path(descriptor.digest))
+    return *(descriptor for _, descriptor in base.layers), *(layers[tree.wheel] for tree in trees)
 
 
 def _each(label: str, trees: Sequence[_Tree], action: Callable[[_Tree], None], progress: Progress) -> None:

@@ -35,17 +35,24 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A root file system: its tarball, which is the lowest layer, and the same unpacked in ``root``."""
+    """A root file system: the tars of its layers, the lowest first, and what they make together, in ``root``.
 
-    tarball: Path
-    descriptor: Descriptor
+    ``settings`` are the variables that the base sets for its processes, as ``NAME=value``.
+    """
+
+    layers: tuple[tuple[Path, Descriptor], ...]
     root: Path
     target: Target
     python: str
+    settings: tuple[str, ...] = ()
 
     def command(self, *arguments: str) -> list[str]:
         """The command line that runs ``arguments`` by the base's Python, with ``root`` as its root folder."""
         return [*_enter(self.root), self.python, *arguments]
+
+    def environment(self) -> Mapping[str, str]:
+        """The whole environment of a command in the base: nothing of the host's, so that nothing of it gets in."""
+        return _environment(self.settings)
 
 
 def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progress) -> None:
@@ -87,26 +94,35 @@ def open_base(tarball: Path, folder: Path) -> Base:
     folder.mkdir()
     unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_UNUSED]
     run_tool(unpack, what=f"unpacking {tarball.name}", next_step="give another --base")
+    with tarball.open("rb") as stream:
+        descriptor = describe(stream)
+    return enter_base(((tarball, descriptor),), folder)
+
+
+def enter_base(layers: tuple[tuple[Path, Descriptor], ...], root: Path, settings: tuple[str, ...] = ()) -> Base:
+    """The base of ``layers``, which are applied in ``root``, after its Python was asked what it is.
+
+    Raises:
+        UnavailableError: chroot is not allowed, or the base has no fitting CPython.
+    """
     answer = run_tool(
-        [*_enter(folder), "python3", "-I", "-S", "-c", _PROBE],
+        [*_enter(root), "python3", "-I", "-S", "-c", _PROBE],
         what="running the base's python3 by chroot",
         next_step=f"run as root or allow user namespaces, with a base that has python3 and glibc; or {_ALTERNATIVES}",
-        environment=_ENVIRONMENT,
+        environment=_environment(settings),
     )
     found = json.loads(answer)
     if found["implementation"] != "cpython":
         raise UnavailableError(
             f"the base's python3 is {found['implementation']}", next_step="give a --base with CPython"
         )
-    with tarball.open("rb") as stream:
-        descriptor = describe(stream)
     target = read_target(found["python"], found["machine"], found["libc"])
-    return Base(tarball, descriptor, folder, target, found["executable"])
+    return Base(layers, root, target, found["executable"], settings)
 
 
-def chroot_environment() -> Mapping[str, str]:
-    """The whole environment of a command in the base: nothing of the host's, so that nothing of it gets in."""
-    return _ENVIRONMENT
+def _environment(settings: tuple[str, ...]) -> Mapping[str, str]:
+    paths = [value for name, _, value in (one.partition("=") for one in settings) if name == "PATH"]
+    return _ENVIRONMENT | {"PATH": paths[-1]} if paths else _ENVIRONMENT
 
 
 def _recipe(suite: str) -> list[str]:

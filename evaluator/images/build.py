@@ -19,6 +19,7 @@ from evaluator.images.assemble import assemble, layer_path
 from evaluator.images.base import Base, debian_tarball, open_base
 from evaluator.images.commands import disk_errors
 from evaluator.images.config import encode_config
+from evaluator.images.devices import check_device
 from evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
 from evaluator.images.pylock import WHEELS, encode_pylock
 from evaluator.images.target import Target, host_target
@@ -89,7 +90,7 @@ class Builder:
         with self.progress.task("resolving wheels"):
             wanted = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
             wheels = resolve(wanted, target, options.index, scratch=self.workspace)
-        _refuse_accelerators(wheels, options.device)
+        check_device(wheels, options.device)
         platform, files = self._lock(wheels, target, options)
         if base is not None:
             platform, more = self._assemble(base, _stacked(wheels, choice), platform)
@@ -120,9 +121,9 @@ class Builder:
     def _assemble(self, base: Base, wheels: Iterable[Wheel], platform: Platform) -> tuple[Platform, list[File]]:
         paths = {wheel.digest: self.workspace / WHEELS / wheel.filename for wheel in wheels}
         layers = [layer.digest for layer in assemble(base, paths, self.workspace, self.progress)]
-        config = encode_config(platform.arch, layers)
+        config = encode_config(platform.arch, layers, base.settings)
         files = [self._write(f"config.{platform.os}-{platform.arch}-{platform.device}.json", config, "config")]
-        files += [_file(layer_path(layer), "layer", layer) for layer in layers]
+        files += [_file(layer_path(layer), "layer", layer) for layer in dict.fromkeys(layers)]
         return structs.replace(platform, config=digest_bytes(config), layers=tuple(layers)), files
 
     def _write(self, path: str, content: bytes, role: Role) -> File:
@@ -141,15 +142,6 @@ def _stacked(wheels: Sequence[Wheel], choice: FrameworkChoice) -> list[Wheel]:
     """
     harness = {Requirement(text).name for text in HARNESS_REQUIREMENTS}
     return sorted(wheels, key=lambda wheel: (wheel.name not in harness, wheel.name == choice.distribution, wheel.name))
-
-
-def _refuse_accelerators(wheels: Iterable[Wheel], device: str) -> None:
-    extra = [wheel.name for wheel in wheels if device == "cpu" and wheel.name.startswith("nvidia-")]
-    if extra:
-        raise InvalidInputError(
-            f"the wheels that the index offers are not for the device cpu: they need {', '.join(extra)}",
-            next_step="name an index or a folder of CPU builds with --index-url or --find-links",
-        )
 
 
 def _manifests(

@@ -15,7 +15,10 @@ HARNESS_REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "numpy>=2,<3", "pillow", "s
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFramework:
-    """A framework as its makers publish it: its distributions, which of them a device needs, what drives it."""
+    """A framework as its makers publish it: its distributions, which of them a device needs, what drives it.
+
+    ``devices`` are requirements, whose extras bring CUDA's libraries as wheels.
+    """
 
     name: str
     predictor: PredictorName
@@ -37,10 +40,20 @@ FRAMEWORKS: Mapping[str, UpstreamFramework] = {
     framework.name: framework
     for framework in (
         UpstreamFramework("litert", "litert", "Apache-2.0", ("ai-edge-litert",), {"cpu": "ai-edge-litert"}),
-        UpstreamFramework("onnxruntime", "onnxruntime", "MIT", ("onnxruntime",), {"cpu": "onnxruntime"}),
-        UpstreamFramework("pytorch", "pytorch", "BSD-3-Clause", ("torch",), {"cpu": "torch"}),
         UpstreamFramework(
-            "tensorflow", "tensorflow", "Apache-2.0", ("tensorflow", "tensorflow-cpu"), {"cpu": "tensorflow-cpu"}
+            "onnxruntime",
+            "onnxruntime",
+            "MIT",
+            ("onnxruntime", "onnxruntime-gpu"),
+            {"cpu": "onnxruntime", "cuda12": "onnxruntime-gpu[cuda,cudnn]"},
+        ),
+        UpstreamFramework("pytorch", "pytorch", "BSD-3-Clause", ("torch",), {"cpu": "torch", "cuda12": "torch"}),
+        UpstreamFramework(
+            "tensorflow",
+            "tensorflow",
+            "Apache-2.0",
+            ("tensorflow", "tensorflow-cpu"),
+            {"cpu": "tensorflow-cpu", "cuda12": "tensorflow[and-cuda]"},
         ),
     )
 }
@@ -66,8 +79,8 @@ def choose(spec: str, device: str) -> FrameworkChoice:
             f"images of {framework.name} for device {device!r} are not built yet",
             next_step=f"choose one of {', '.join(sorted(framework.devices))}",
         )
-    distribution = framework.devices[device]
-    return FrameworkChoice(framework, distribution, f"{distribution}{wanted.specifier}")
+    needed = Requirement(framework.devices[device])
+    return FrameworkChoice(framework, needed.name, f"{framework.devices[device]}{wanted.specifier}")
 
 
 def parse_requirement(text: str) -> Requirement:

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from artifacts.digest import to_hex
 from artifacts.errors import IntegrityError
-from registry.lockfile import Lock, LockedArtifact, LockedFile, LockedPlatform
+from registry.lockfile import Lock, LockedArtifact, LockedPlatform
 from registry.manifests import Dataset, Image, Manifest, files_of
 from registry.names import Kind
 
@@ -28,7 +28,7 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
     assert isinstance(image, Image)
     if lock.dataset.split not in dataset.splits:
         raise _disagreement(f"dataset/{lock.dataset.name}@{lock.dataset.version}", f"no split {lock.dataset.split!r}")
-    for fault in _foreign(platform, image):
+    for fault in _finished(platform, image) if platform.finished else _foreign(platform, image):
         raise _disagreement(f"image/{lock.image.name}@{lock.image.version} ({platform})", fault)
 
 
@@ -41,13 +41,19 @@ def _faults(artifact: LockedArtifact, manifest: Manifest) -> Iterator[str]:
             yield f"{'no' if (path, sha256) in locked else 'another'} {path} with the digest sha256:{sha256}"
 
 
+def _finished(platform: LockedPlatform, image: Image) -> Iterator[str]:
+    place = (platform.os, platform.arch, platform.device, platform.python)
+    for one in image.platforms:
+        if (one.os, one.arch, one.device, one.python) == place and one.reference != platform.reference:
+            yield f"{'no reference' if one.reference is UNSET else one.reference} for this platform"
+
+
 def _foreign(platform: LockedPlatform, image: Image) -> Iterator[str]:
     """What the lock takes for a part of the environment, and the image does not have."""
     files = _files(image)
     digests = {sha256 for _, sha256 in files}
-    wheels: tuple[LockedFile, ...] = (platform.wheels_lock, *platform.wheels)
-    for file in wheels:
-        if (file.path, file.sha256) not in files:
+    for file in (platform.wheels_lock, *platform.wheels):
+        if file is not UNSET and (file.path, file.sha256) not in files:
             yield f"no {file.path} with the digest sha256:{file.sha256}"
     config = () if platform.image_id is UNSET else (platform.image_id,)
     layers = () if platform.layers is UNSET else tuple(layer.digest for layer in platform.layers)

@@ -8,22 +8,26 @@ from msgspec import UNSET
 from artifacts.errors import UnavailableError
 from evaluator.records.runs import Isolation
 from evaluator.runner.engine import Engine
-from registry.hosts import CPU, HostConditions, HostFacts, unfit
+from registry.hosts import CPU, HostConditions, HostFacts, allotted, unfit
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Model
 from registry.quantities import spell_bytes
 from registry.requests import conditions_of
 
-DRIVEN = frozenset((CPU,))
-"""The devices on which the harness's predictors run a model."""
+DRIVEN = frozenset((CPU, "cuda12"))
+"""The devices on which the harness's predictors run a model, or say that they cannot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The platform that runs. ``word`` is what to say of the choice, ``None`` where the lock left none."""
+    """The platform that runs. ``word`` is what to say of the choice, ``None`` where the lock left none.
+
+    ``accelerators`` are those that the run gets, as positions in the host's list.
+    """
 
     platform: LockedPlatform
     word: str | None = None
+    accelerators: tuple[int, ...] = ()
 
 
 def choose_platform(
@@ -50,7 +54,7 @@ def choose_platform(
             next_step=f"run on a host that fits, or ask in a request for what this one has: {has}",
         )
     chosen = next((one for one in fitting if str(one) == original), fitting[0])
-    return Choice(chosen, _word(chosen, reasons, host, original))
+    return Choice(chosen, _word(chosen, reasons, host, original), allotted(chosen.device, conditions, host))
 
 
 def _precedence(platform: LockedPlatform) -> tuple[bool, str]:
@@ -91,6 +95,8 @@ def choose_isolation(
         UnavailableError: a container was asked for, and cannot be had.
     """
     why_not = None
+    if platform.finished:
+        return _only_container(asked, platform, engine)
     if platform.layers is UNSET or platform.image_id is UNSET:
         why_not = "the image has no layers"
     elif engine is None:
@@ -108,6 +114,18 @@ def choose_isolation(
     return "process", (
         f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
         "times are not comparable with a container's"
+    )
+
+
+def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: Engine | None) -> tuple[Isolation, None]:
+    """A finished image is known by its layers: nobody knows of which wheels a process would be made."""
+    if engine is not None and asked != "process":
+        return "container", None
+    why_not = "no container engine answers" if engine is None else "a process cannot be made of it"
+    raise UnavailableError(
+        f"the lock names a finished image, which runs in a container alone: {why_not}",
+        where=f"{platform}: {platform.reference}",
+        next_step="start an engine (DOCKER_HOST names another than the system's), and leave out --isolation process",
     )
 
 

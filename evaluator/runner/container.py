@@ -38,18 +38,23 @@ class ContainerRun:
     python: str
     limits: LockedLimits
     cpus: tuple[int, ...]
+    accelerators: tuple[int, ...] = ()
 
 
 def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
-    """The platform's image in the engine, loaded from the store if it is not there, and compared with the lock.
+    """The platform's image in the engine, compared with the lock.
+
+    Where it is not there it is loaded from the store, or, if it is a finished one, pulled from its registry.
 
     Raises:
         IntegrityError: what the engine has is not what the lock names.
-        UnavailableError: the engine failed.
+        UnavailableError: the engine failed, or cannot pull.
     """
     assert platform.image_id is not UNSET
-    assert platform.layers is not UNSET
     config = read(store, platform.image_id, name="the image's configuration")
+    if platform.finished:
+        return _provide_finished(platform, config, engine, progress)
+    assert platform.layers is not UNSET
     found = engine.image(platform.image_id)
     if found is None:
         layers = [Descriptor(layer.digest, layer.size) for layer in platform.layers]
@@ -63,6 +68,18 @@ def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, pr
 
             found = engine.load(told())
     check_image(found, platform.image_id, config, [layer.digest for layer in platform.layers])
+    return found
+
+
+def _provide_finished(platform: LockedPlatform, config: bytes, engine: Engine, progress: Progress) -> LoadedImage:
+    assert platform.image_id is not UNSET
+    assert platform.reference is not UNSET
+    assert platform.diff_ids is not UNSET
+    found = engine.image(platform.image_id) or engine.image(platform.reference)
+    if found is None:
+        with progress.task(f"pulling {platform.reference}"):
+            found = engine.pull(platform.reference, f"{platform.os}/{platform.arch}")
+    check_image(found, platform.image_id, config, list(platform.diff_ids))
     return found
 
 
@@ -124,6 +141,7 @@ def confinement(what: ContainerRun, place: Place) -> Confinement:
         scratch=what.limits.bytes // 2,
         processes=what.limits.processes,
         cpus=what.cpus,
+        accelerators=what.accelerators,
     )
 
 

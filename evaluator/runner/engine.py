@@ -43,7 +43,8 @@ class Confinement:
     """A container: what it runs, and all that it may have.
 
     ``memory`` and ``scratch`` are in bytes; swap is no way around ``memory``. ``scratch`` is the size of the in-memory
-    file systems at ``/tmp``, which is its home too, and ``/dev/shm``; both count as memory.
+    file systems at ``/tmp``, which is its home too, and ``/dev/shm``; both count as memory. ``accelerators`` are
+    NVIDIA's, by their numbers in the driver's order.
     """
 
     run: str
@@ -56,6 +57,7 @@ class Confinement:
     scratch: int
     processes: int
     cpus: tuple[int, ...]
+    accelerators: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,28 @@ class Engine:
             raise UnavailableError(f"the engine loaded {len(images)} images of an archive that holds one")
         return _loaded(images[0])
 
+    def pull(self, reference: str, platform: str) -> LoadedImage:
+        """The image that ``reference`` (``NAME@sha256:…``) names for ``platform`` (``linux/amd64``), from its registry.
+
+        Raises:
+            UnavailableError: the engine cannot have it.
+        """
+        name, _, digest = reference.partition("@")
+        advice = (
+            "check that this machine's engine reaches the registry (`docker pull` with the reference says what is "
+            "wrong, `docker login` gives it a password), or load the image into the engine by other means"
+        )
+        with _translated(f"pulling {reference}", advice):
+            for event in self._client.api.pull(name, tag=digest, platform=platform, stream=True, decode=True):
+                if "error" in event:
+                    raise UnavailableError(
+                        f"the container engine failed while pulling {reference}: {event['error']}", next_step=advice
+                    )
+            return _loaded(self._client.images.get(reference))
+
     def start(self, confinement: Confinement, sink: Sink) -> Container:
         """A running container; every byte that it prints goes to ``sink``. :meth:`remove` ends and forgets it."""
-        with _translated("starting a container"):
+        with _translated("starting a container"), _explained(confinement):
             container = self._client.containers.create(**_options(confinement))
             stream = container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True)
             try:
@@ -181,7 +202,7 @@ class Engine:
 
 
 def _options(confinement: Confinement) -> dict[str, Any]:
-    from docker.types import LogConfig, Ulimit  # noqa: PLC0415
+    from docker.types import DeviceRequest, LogConfig, Ulimit  # noqa: PLC0415
 
     scratch = f"rw,exec,nosuid,nodev,mode=1777,size={confinement.scratch}"
     return {
@@ -206,6 +227,15 @@ def _options(confinement: Confinement) -> dict[str, Any]:
         "pids_limit": confinement.processes,
         "cpuset_cpus": ",".join(map(str, confinement.cpus)),
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        # Without "utility" and "compute" a container gets the devices, and not the driver's libraries that use them.
+        "device_requests": [
+            DeviceRequest(
+                driver="nvidia",
+                device_ids=[str(number) for number in confinement.accelerators],
+                capabilities=[["gpu", "compute", "utility"]],
+            )
+        ]
+        * bool(confinement.accelerators),
         # What it prints is read as it comes, and kept in bounds by the reader; the engine keeps no second copy.
         "log_config": LogConfig(type="none"),
     }
@@ -233,7 +263,31 @@ def _close(stream: Any) -> None:  # noqa: ANN401 - the SDK has no types
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def _explained(confinement: Confinement) -> Iterator[None]:
+    """Say what the image or the engine lacks, where the engine's words for it are known."""
+    from docker.errors import APIError  # noqa: PLC0415
+
+    try:
+        yield
+    except APIError as error:
+        said = str(error)
+        if "executable file not found" in said or f'exec: "{confinement.command[0]}"' in said:
+            raise UnavailableError(
+                f"the image has no {confinement.command[0]} on its PATH, and the harness is started by it",
+                next_step="use an image that has it; `python` of the image's manifest says which one is wanted",
+            ) from error
+        if "could not select device driver" in said:
+            raise UnavailableError(
+                "the container engine cannot give NVIDIA's accelerators to a container",
+                next_step="install NVIDIA's container toolkit for it, or run as a process (--isolation process)",
+            ) from error
+        raise
+
+
+@contextmanager
+def _translated(
+    doing: str, advice: str = "see the engine's own log, or run as a process (--isolation process)"
+) -> Iterator[None]:
     """Turn what the SDK and the connection raise into one error that names what was being done."""
     from docker.errors import DockerException  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415
@@ -243,5 +297,5 @@ def _translated(doing: str) -> Iterator[None]:
     except (DockerException, RequestException, OSError) as error:
         raise UnavailableError(
             f"the container engine failed while {doing}: {error}",
-            next_step="see the engine's own log, or run as a process (--isolation process)",
+            next_step=advice,
         ) from error

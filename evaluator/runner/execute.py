@@ -82,7 +82,7 @@ class Runner:
             self.say(said)
         verified = verify_lock(lock, platform, self.store, self.progress)
         check_agreement(lock, platform, verified.manifests)
-        return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified)
+        return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified, choice.accelerators)
 
     def _start(self, attempt: Attempt, host: Host) -> RunStart:
         platform = attempt.platform
@@ -105,7 +105,7 @@ class Runner:
         timings = {"verification": attempt.verified.seconds}
         try:
             with _timed(timings, "job"):
-                write_job(place, attempt.lock, attempt.verified, self.store, self.say)
+                write_job(place, attempt.lock, attempt.platform.device, attempt.verified, self.store, self.say)
             ending = self._execute(attempt, place, timings)
             timings |= {"start": ending.started_in, "run": ending.ran}
             with self.store.writing():
@@ -129,11 +129,11 @@ class Runner:
             with _timed(timings, "environment"):
                 wheels = [(wheel.path, from_hex(wheel.sha256)) for wheel in platform.wheels]
                 python = environments.materialise(wheels, platform.python)
-            return run_process(ProcessRun(python, limits, attempt.cpus), place, self.progress)
+            return run_process(ProcessRun(python, limits, attempt.cpus, attempt.accelerators), place, self.progress)
         assert self.engine is not None
         with _timed(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
-        what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus)
+        what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
         return run_container(self.engine, what, place, self.progress)
 
 

@@ -53,7 +53,9 @@ class Place:
         return self.root / "scratch"
 
 
-def write_job(place: Place, lock: Lock, verified: Verified, store: FileStore, say: Callable[[str], None]) -> None:
+def write_job(
+    place: Place, lock: Lock, device: str, verified: Verified, store: FileStore, say: Callable[[str], None]
+) -> None:
     """Make the folders of a run: ``job.json``, the harness, ``model/`` and ``dataset/`` with trees laid out.
 
     Files are hard links to blobs. Where the store is on another file system they are copies, and ``say`` is told.
@@ -74,7 +76,7 @@ def write_job(place: Place, lock: Lock, verified: Verified, store: FileStore, sa
         for path, digest in _files(lock, verified):
             links.lay(path, digest)
         written = place.job / "job.json"
-        written.write_text(json.dumps(job_document(lock, verified), indent=1, sort_keys=True), encoding="utf-8")
+        written.write_text(json.dumps(job_document(lock, device, verified), indent=1, sort_keys=True), encoding="utf-8")
         written.chmod(_FILE_MODE)
     except OSError as error:
         raise UnavailableError(
@@ -84,7 +86,7 @@ def write_job(place: Place, lock: Lock, verified: Verified, store: FileStore, sa
         ) from error
 
 
-def job_document(lock: Lock, verified: Verified) -> dict[str, Any]:
+def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
     """The content of ``job.json``; the harness documents what each key means."""
     model, dataset, framework = (verified.manifests[kind] for kind in ("model", "dataset", "framework"))
     assert isinstance(model, Model)
@@ -111,6 +113,7 @@ def job_document(lock: Lock, verified: Verified) -> dict[str, Any]:
         "scenario": scenario,
         "metrics": list(lock.metrics),
         "threads": lock.limits.cpus,
+        "device": device,
         "seeds": lock.scenario["seeds"],
         "trace": lock.request.get("trace", "none"),
     }

@@ -37,6 +37,7 @@ class ProcessRun:
     python: Path
     limits: LockedLimits
     cpus: tuple[int, ...]
+    accelerators: tuple[int, ...] = ()
 
 
 def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
@@ -66,9 +67,12 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     )
 
 
-def environment(scratch: Path) -> Mapping[str, str]:
-    """All that the process inherits: nothing of the caller's."""
+def environment(scratch: Path, accelerators: tuple[int, ...]) -> Mapping[str, str]:
+    """All that the process inherits: nothing of the caller's. It sees no other accelerators than these."""
     return {
+        # The driver's order is that of nvidia-smi; CUDA's own would put the fastest first.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, accelerators)),
         "PATH": _PATH,
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
@@ -104,7 +108,7 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             command,
             cwd=place.scratch,
-            env=environment(place.scratch),
+            env=environment(place.scratch, what.accelerators),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

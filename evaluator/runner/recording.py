@@ -14,9 +14,11 @@ from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.results import FILES, Result, open_output, read_result
+from evaluator.runner.surroundings import misfit
 from evaluator.runner.verification import Verified
 from evaluator.statistics.figures import Metric
 from registry.lockfile import Lock, LockedPlatform
+from registry.manifests import Framework
 from registry.metrics import DEFINITIONS, MetricDefinition
 
 _LOG = "log"
@@ -34,6 +36,7 @@ class Attempt:
     isolation: Isolation
     cpus: tuple[int, ...]
     verified: Verified
+    accelerators: tuple[int, ...] = ()
 
 
 def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
@@ -75,6 +78,11 @@ def ended(
     failure = failure_of(ending, result, fault, attempt.lock.limits.seconds)
     blobs = _blobs(output, ending, store)
     metrics: tuple[Metric, ...] = ()
+    if failure is None:
+        assert result is not None
+        framework = attempt.verified.manifests["framework"]
+        assert isinstance(framework, Framework)
+        failure = misfit(result, attempt.platform, framework)
     if failure is None:
         assert result is not None
         try:
@@ -138,6 +146,8 @@ def _details(attempt: Attempt) -> dict[str, Any]:
         "cpus": list(attempt.cpus),
         "verified": {"files": attempt.verified.files, "bytes": attempt.verified.size},
     }
+    if attempt.accelerators:
+        details["accelerators"] = list(attempt.accelerators)
     if attempt.isolation == "process":
         details["not_enforced"] = list(NOT_ENFORCED)
     return details

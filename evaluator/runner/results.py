@@ -60,9 +60,12 @@ class Package(Struct, frozen=True):
 
 
 class Surroundings(Struct, frozen=True):
+    """``device`` is where the predictor ran; None of a harness that knew CPUs alone, or that got no predictor."""
+
     python: str
     packages: tuple[Package, ...]
     threads: dict[str, Any]
+    device: str | None = None
 
 
 class Result(Struct, frozen=True):

@@ -81,14 +81,12 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
     assert (last["host"]["accelerator"], last["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
 
 
-def test_an_accelerator_is_recorded_and_a_cpu_run_is_not_called_one_of_it(bare: Commands, tmp_path: Path) -> None:
+def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Path) -> None:
     fast = with_accelerators(bare, tmp_path, H200)
     answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
-    assert (
-        f"running on {CPU}; the lock also has\n  {CUDA}: running on the device cuda12 is not built yet" in answer.stderr
-    )
+    assert f"running on {CUDA}; the lock also has\n  {CPU}: fits too" in answer.stderr
     last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
-    assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cpu", "NVIDIA H200 NVL")
+    assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
     assert last["host"]["accelerator_memory"] == [143771 << 20]
 
 
@@ -110,7 +108,11 @@ def test_an_accelerator_is_recorded_and_a_cpu_run_is_not_called_one_of_it(bare: 
                 "; asks for the driver >=550, this host has 535.104.05",
             ),
         ),
-        ({"device": "cuda12", "accelerator": "H200"}, [H200], ("running on the device cuda12 is not built yet",)),
+        (
+            {"device": "cuda12"},
+            ["NVIDIA T4, 15360, 470.256.02"],
+            ("needs NVIDIA's driver 525.60.13 or newer, this host has 470.256.02",),
+        ),
     ],
 )
 def test_where_no_platform_fits_each_says_why(
@@ -128,3 +130,21 @@ def test_an_accelerator_for_cpus_alone_is_refused(bare: Commands, tmp_path: Path
     error = bare.error(2, "lock", written(tmp_path / "x.yaml", request("digits-onnx") | {"hardware": asked}))
     assert error["where"].startswith("hardware.accelerator")
     assert "cuda12" in error["next"]
+
+
+@pytest.mark.image
+def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Commands, tmp_path: Path) -> None:
+    """Wheels for CPUs in an image that says it is for accelerators, on a host that seems to have one."""
+    folder = tmp_path / "crossed"
+    registry.done("get", "image/onnxruntime-cpu", "-o", folder)
+    image = json.loads((folder / "manifest.yaml").read_text())
+    image["name"], image["platforms"][0]["device"] = "onnxruntime-cuda12", "cuda12"
+    registry.done("publish", written(folder / "manifest.yaml", image), *tiny.author(tmp_path / "manifests")[2:])
+    fast = with_accelerators(registry, tmp_path, H200)
+    lock = lock_on(registry, tmp_path, device="cuda12", accelerator="H200")
+    answer = fast.call("run", lock, "--isolation", "process")
+    assert (answer.code, answer.document["outcome"], answer.document["metrics"]) == (1, "failed", [])
+    assert answer.document["failure"]["class"] == "load"
+    assert "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["failure"]["message"]
+    shown = fast.done("show", answer.document["run"])
+    assert shown["platform"]["device"] == "cuda12"

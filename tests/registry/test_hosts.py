@@ -8,6 +8,7 @@ from registry.hosts import (
     AcceleratorCondition,
     HostConditions,
     HostFacts,
+    allotted,
     driver_version,
     parse_drivers,
     unfit,
@@ -20,7 +21,9 @@ GIB = 1 << 30
 ABSENT = "nvidia-smi is not there"
 A100 = Accelerator("NVIDIA A100-SXM4-40GB", 40 * GIB, "535.104.05")
 H200 = Accelerator("NVIDIA H200 NVL", 143771 << 20, "550.54.15")
-UNSAID = Accelerator("NVIDIA GB10", None, "[N/A]")
+UNSAID = Accelerator("NVIDIA GB10", None, "580.95")
+NO_DRIVER = Accelerator("NVIDIA GB10", None, "[N/A]")
+OLD = Accelerator("NVIDIA T4", 15 * GIB, "525.60.12")
 ANYTHING = HostConditions()
 GB40 = Amount.parse("40GB")
 MORE = "of 40GB or more"
@@ -57,6 +60,10 @@ def test_cpus_and_memory_are_least_amounts_for_every_device(conditions: HostCond
         ("cuda", (H200,), ()),
         ("cuda12", (A100,), ()),
         ("cuda12", (), (f"needs an NVIDIA accelerator, none found ({ABSENT})",)),
+        ("cuda12", (OLD,), ("needs NVIDIA's driver 525.60.13 or newer, this host has 525.60.12",)),
+        ("cuda12", (H200, OLD), ("needs NVIDIA's driver 525.60.13 or newer, this host has 550.54.15, 525.60.12",)),
+        ("cuda12", (Accelerator("NVIDIA T4", 15 * GIB, "525.60.13"),), ()),
+        ("cuda11", (OLD,), ()),
         ("rocm6", (H200,), ("no host is known to have the device rocm6",)),
         ("CPU", (), ("no host is known to have the device CPU",)),
     ],
@@ -97,7 +104,14 @@ def test_a_device_needs_its_accelerator(
             (A100, A100),
             ("asks for the driver >=550, this host has 535.104.05",),
         ),
-        (AcceleratorCondition(driver=parse_drivers("*")), (UNSAID,), ("asks for the driver *, this host has [N/A]",)),
+        (
+            AcceleratorCondition(driver=parse_drivers("*")),
+            (NO_DRIVER,),
+            (
+                "needs NVIDIA's driver 525.60.13 or newer, this host has [N/A]",
+                "asks for the driver *, this host has [N/A]",
+            ),
+        ),
         (
             AcceleratorCondition("H100", driver=parse_drivers("^560")),
             (H200,),
@@ -125,6 +139,21 @@ def test_a_platform_of_another_host_has_that_one_reason() -> None:
     assert unfit(("darwin", "amd64", "cpu"), ANYTHING, host()) == ("this host is linux/amd64",)
     assert unfit(("linux", "amd64", "cpu"), ANYTHING, host()) == ()
     assert len(unfit(("linux", "amd64", "cuda12"), asked, host())) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "condition", "given"),
+    [
+        ("cpu", AcceleratorCondition("H200"), ()),
+        ("cuda12", None, (0,)),
+        ("cuda12", AcceleratorCondition("H200"), (1,)),
+        ("cuda12", AcceleratorCondition(count=2, memory=GB40), (1, 2)),
+    ],
+)
+def test_a_run_gets_the_first_accelerators_that_will_do(
+    device: str, condition: AcceleratorCondition | None, given: tuple[int, ...]
+) -> None:
+    assert allotted(device, HostConditions(accelerator=condition), host(UNSAID, H200, A100, H200)) == given
 
 
 def test_an_accelerator_is_named_with_its_memory() -> None:

@@ -6,12 +6,25 @@ import pytest
 
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
+from registry.changed_platforms import changed_platforms
 from registry.labels import disagreements, normalised
 from registry.locking import preferences_of
+from registry.named import named
 from registry.resolution.conflicts import ConflictError
 from registry.staleness import check_lock
 from registry.versions import parse_version
-from tests.support.locks import CONFIG, FILES, LAYER, PYLOCK, request, shelf
+from tests.support.locks import (
+    CONFIG,
+    FILES,
+    FINISHED,
+    FINISHED_CONFIG,
+    FINISHED_REFERENCE,
+    IMAGE,
+    LAYER,
+    PYLOCK,
+    request,
+    shelf,
+)
 from tests.support.universe import Universe
 
 
@@ -23,6 +36,31 @@ def test_a_lock_has_the_platforms_that_the_request_admits() -> None:
     assert str(arm64) == "linux/arm64/cpu"
     assert not arm64.image_id
     assert not arm64.layers
+
+
+def test_a_finished_image_is_locked_by_its_configuration_and_layers() -> None:
+    lock = shelf(image_text=FINISHED).lock(request())
+    (platform,) = lock.image.platforms
+    assert (lock.schema, platform.finished, platform.reference) == ("1.1", True, FINISHED_REFERENCE)
+    assert (platform.image_id, platform.config_size) == (digest_bytes(FINISHED_CONFIG), len(FINISHED_CONFIG))
+    assert platform.diff_ids == (digest_bytes(LAYER), digest_bytes(b"another layer"))
+    assert "wheels" not in lock.document["image"]["platforms"][0]
+    named_sorts = {one.sort for one in named(lock) if one.platform == platform}
+    assert named_sorts == {"configuration"}
+
+
+def test_a_finished_image_of_another_architecture_is_refused() -> None:
+    crossed = shelf(image_text=FINISHED.replace("arch: amd64", "arch: arm64"))
+    with pytest.raises(InvalidInputError, match="is made for linux/amd64, and its manifest says linux/arm64"):
+        crossed.lock(request(hardware="{}"))
+
+
+def test_a_finished_image_in_place_of_wheels_is_one_change() -> None:
+    built, finished = (shelf(image_text=text).lock(request()).image for text in (IMAGE, FINISHED))
+    (change,) = changed_platforms(built, finished)
+    said = f"linux/amd64/cpu: python 3.11 → 3.12; made of wheels → the finished image {FINISHED_REFERENCE}"
+    assert change == said
+    assert [*changed_platforms(finished, finished)] == []
 
 
 def test_a_lock_carries_the_request_as_written_and_what_it_means() -> None:

@@ -286,7 +286,7 @@ files:
         ("amd64", [digest_bytes(b"tar")], None),
         ("arm64", [digest_bytes(b"tar")], "is made for arm64, not amd64"),
         ("amd64", [digest_bytes(b"tar"), digest_bytes(b"more")], "has 2 layers, other than the 1"),
-        ("amd64", "none", "has 4 layers"),
+        ("amd64", "none", "that of no image"),
         ("amd64", None, "that of no image"),
     ],
 )
@@ -302,6 +302,38 @@ def test_an_image_is_made_for_what_its_manifest_says(
     else:
         published = publish(draft, MemoryStore(), catalogue)
         assert isinstance(catalogue.manifest(published.reference), Image)
+
+
+FINISHED = f"""\
+schema: 1
+kind: image
+name: vendor/onnxruntime
+version: 1.0.0
+license: various
+provides: {{framework: onnxruntime, version: 1.31.1}}
+platforms:
+  - {{os: linux, arch: amd64, device: cpu, python: "3.12", reference: "example.org/ort@{digest_bytes(b"manifest")}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (b'{"architecture": "amd64", "os": "linux", "rootfs": {"diff_ids": []}}', None),
+        (None, None),  # nobody could be asked
+        (b'{"architecture": "arm64", "os": "linux", "rootfs": {"diff_ids": []}}', "is made for arm64, not amd64"),
+        (b'{"architecture": "amd64", "os": "windows", "rootfs": {"diff_ids": []}}', "is made for windows, not linux"),
+        (b"{}", "that of no image"),
+    ],
+)
+def test_a_finished_image_is_made_for_what_its_manifest_says(
+    author: Author, catalogue: Catalogue, found: bytes | None, message: str | None
+) -> None:
+    draft = replace(author(FINISHED, {}), ask=lambda *_asked: found)
+    if message:
+        refused(draft, catalogue, message, "platforms[0]")
+    else:
+        assert publish(draft, MemoryStore(), catalogue).changed
 
 
 @pytest.fixture

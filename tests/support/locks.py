@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from msgspec import UNSET
+
 from artifacts.digest import Descriptor, digest_bytes
 from registry.answerable import Chosen, Contents
 from registry.lockfile import Lock, LockedHarness
-from registry.locking import build_lock, question_of, reads
+from registry.locking import admitted, build_lock, question_of, reads
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.manifests.identity import content, manifest_digest, parse_published, with_files
 from registry.manifests.reading import read_authored
@@ -93,6 +95,22 @@ files:
   - {{{{path: config.json, role: config, source: ./config.json}}}}
   - {{{{path: layers/0.tar, role: layer, source: ./0.tar}}}}
 """
+FINISHED_CONFIG = (
+    b'{"architecture":"amd64","config":{"Env":["PATH=/usr/bin"]},"os":"linux","rootfs":{"diff_ids":["'
+    + f'{digest_bytes(LAYER)}","{digest_bytes(b"another layer")}'.encode()
+    + b'"],"type":"layers"}}'
+)
+FINISHED_REFERENCE = f"example.org/ort@{digest_bytes(b'manifest')}"
+FINISHED = f"""
+schema: 1
+kind: image
+name: onnxruntime-cpu
+version: {{version}}
+license: various
+provides: {{{{framework: onnxruntime, version: 1.31.1}}}}
+platforms:
+  - {{{{os: linux, arch: amd64, device: cpu, python: "3.12", reference: {FINISHED_REFERENCE!r}}}}}
+"""
 FILES: dict[str, dict[str, bytes]] = {
     "model": {"model.onnx": b"weights", "labels.txt": b"zero\none\ntwo\n"},
     "dataset": {"images.idx": b"pictures", "labels.idx": b"digits", "labels.txt": b"Zero\none \ntwo\n"},
@@ -142,7 +160,8 @@ class Shelf:
 
     def lock(self, request: Request) -> Lock:
         contents: Contents = {(kind, path): self.files[kind][path] for kind, path in reads(request, self.chosen)}
-        return build_lock(request, self.resolution(request), self.chosen, contents, HARNESS)
+        finished = {one: FINISHED_CONFIG for one in admitted(request, self.chosen) if one.reference is not UNSET}
+        return build_lock(request, self.resolution(request), self.chosen, contents, HARNESS, finished)
 
     def _candidate(self, manifest: Manifest) -> Candidate:
         image = manifest if isinstance(manifest, Image) else None
@@ -168,13 +187,14 @@ def shelf(
     offset: int = 0,
     files: Mapping[str, Mapping[str, bytes]] | None = None,
     yanked: Mapping[str, str] | None = None,
+    image_text: str = IMAGE,
 ) -> Shelf:
     """``version`` and ``offset`` are the model's; ``files`` replaces bytes by kind and path."""
     held = {kind: {**FILES[kind], **(files or {}).get(kind, {})} for kind in FILES}
     model = published(MODEL, held["model"], version=version, offset=offset)
     dataset = published(DATASET, held["dataset"], version="1.0.0")
     framework = published(FRAMEWORK, {}, version="1.31.1")
-    image = published(IMAGE, held["image"], version="1.0.0")
+    image = published(image_text, held["image"], version="1.0.0")
     assert isinstance(model, Model)
     assert isinstance(dataset, Dataset)
     assert isinstance(framework, Framework)

@@ -1,6 +1,6 @@
 """Predictors: one module a framework, found by its name; a new one touches no other file.
 
-A module has ``load(folder, model, threads) -> Predictor``, and is the only one that imports its framework.
+A module has ``load(folder, model, threads, device) -> Predictor``, and is the only one that imports its framework.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ Tensors = dict[str, NDArray[Any]]
 class Predictor(Protocol):
     """Drives one framework. ``threads`` is what it was set to, by the framework's own names.
 
+    ``device`` is where the model runs, as found, not as asked: no figure of a CPU is called one of an accelerator.
     ``in_caller`` says that with one thread all work is done by the calling thread, so that this thread's clock and
     counters tell of nothing else.
     """
@@ -29,6 +30,9 @@ class Predictor(Protocol):
     @property
     def threads(self) -> Mapping[str, int]: ...
 
+    @property
+    def device(self) -> str: ...
+
     def predict(self, batch: Tensors) -> Tensors:
         """The outputs, by their names in the manifest, of inputs by theirs; arrays that no later call changes."""
         ...
@@ -36,15 +40,19 @@ class Predictor(Protocol):
     def close(self) -> None: ...
 
 
-def load(model: Model, folder: Path, threads: int) -> Predictor:
-    """The model, ready to predict on ``threads`` threads; its files are in ``folder``.
+def load(model: Model, folder: Path, threads: int, device: str) -> Predictor:
+    """The model, ready to predict on ``device`` with ``threads`` threads; its files are in ``folder``.
 
     Raises:
-        Failure: ``load``, with the framework's reason; ``out-of-memory``.
+        Failure: ``load``, with the framework's reason, or since it runs on another device; ``out-of-memory``.
     """
-    with failing("load", f"model, predictor {model.predictor}, format {model.format}"):
+    where = f"model, predictor {model.predictor}, format {model.format}"
+    with failing("load", where):
         module = import_module(f".{model.predictor}", __name__)
-        return cast(Predictor, module.load(folder, model, threads))
+        predictor = cast(Predictor, module.load(folder, model, threads, device))
+    if predictor.device != device:
+        raise Failure("load", f"{where}: it runs on the device {predictor.device}, and {device} was asked for")
+    return predictor
 
 
 def graph(folder: Path, model: Model) -> Path:

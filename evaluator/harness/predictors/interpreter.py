@@ -5,10 +5,12 @@ from typing import Any
 
 from ..job import Model
 from . import Tensors
+from .accelerators import CPU
 
 
 class Interpreted:
     in_caller = True
+    device = CPU
 
     def __init__(self, interpreter: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - of two libraries
         self.threads = {"num_threads": threads}

@@ -9,6 +9,6 @@ from . import graph
 from .interpreter import Interpreted
 
 
-def load(folder: Path, model: Model, threads: int) -> Interpreted:
+def load(folder: Path, model: Model, threads: int, _device: str) -> Interpreted:
     interpreter = Interpreter(model_path=str(graph(folder, model)), num_threads=threads)
     return Interpreted(interpreter, model, threads)

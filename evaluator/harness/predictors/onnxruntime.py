@@ -1,17 +1,19 @@
 """ONNX graphs in ONNX Runtime."""
 
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 
 from ..job import Model
 from . import Tensors, graph
+from .accelerators import CPU, check_cuda
+
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class OnnxRuntime:
-    in_caller = True
-
-    def __init__(self, path: Path, model: Model, threads: int) -> None:
+    def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -19,7 +21,9 @@ class OnnxRuntime:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
         self.threads = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._session = _session(path, options, device)
+        self.device = device if self._session.get_providers()[0] == _CUDA else CPU
+        self.in_caller = self.device == CPU
         self._outputs = [port.name for port in model.outputs]
         _check_names("input", [port.name for port in model.inputs], [port.name for port in self._session.get_inputs()])
         _check_names("output", self._outputs, [port.name for port in self._session.get_outputs()])
@@ -31,8 +35,22 @@ class OnnxRuntime:
         del self._session
 
 
-def load(folder: Path, model: Model, threads: int) -> OnnxRuntime:
-    return OnnxRuntime(graph(folder, model), model, threads)
+def load(folder: Path, model: Model, threads: int, device: str) -> OnnxRuntime:
+    return OnnxRuntime(graph(folder, model), model, threads, device)
+
+
+def _session(path: Path, options: Any, device: str) -> Any:  # noqa: ANN401 - ONNX Runtime has no types here
+    if device == CPU:
+        return onnxruntime.InferenceSession(str(path), options, providers=[_CPU])
+    there = _CUDA in onnxruntime.get_available_providers()
+    check_cuda(device, getattr(onnxruntime, "cuda_version", None) if there else None, there)
+    # CUDA's libraries came as wheels, where no loader looks for them.
+    onnxruntime.preload_dlls()
+    # A graph of which the CPU would do a part is refused: its figures would be of both.
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = onnxruntime.InferenceSession(str(path), options, providers=[_CUDA])
+    session.disable_fallback()
+    return session
 
 
 def _check_names(kind: str, declared: list[str], present: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished
+from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, write_job
 
 Run = Callable[[dict[str, Any]], Finished]
 BreakAt = Callable[[int, str], dict[str, Any]]
@@ -59,6 +61,33 @@ def test_with_more_threads_every_runtime_is_told_and_cpu_time_is_the_processs(ru
     assert environment["threads"]["requested"] == 2
     assert environment["threads"]["variables"]["OPENBLAS_NUM_THREADS"] == "2"
     assert environment["threads"]["predictor"] == {"OMP_NUM_THREADS": 2}
+
+
+def test_the_result_says_on_which_device_the_model_ran(ordinary: Finished) -> None:
+    assert ordinary.result["environment"]["device"] == "cpu"
+
+
+def test_what_runs_on_another_device_than_asked_is_no_result(run: Run, job: dict[str, Any]) -> None:
+    """A figure of a CPU is never called one of an accelerator."""
+    job["device"] = "cuda12"
+    result = run(job).result
+    assert (result["outcome"], result["failure"]["class"], result["performance"]) == ("failed", "load", None)
+    assert result["failure"]["message"].endswith("it runs on the device cpu, and cuda12 was asked for")
+
+
+def test_what_the_environment_lacks_is_named(zipapp: Path, tmp_path: Path, job: dict[str, Any]) -> None:
+    """As in an image that others made: nothing is installed but Python itself."""
+    write_job(tmp_path / "job", job)
+    bare = tmp_path / "venv"
+    venv.create(bare, with_pip=False)
+    command = [str(bare / "bin" / "python"), str(zipapp), "job", "out"]
+    subprocess.run(command, check=True, cwd=tmp_path, env={}, capture_output=True)
+    failure = json.loads((tmp_path / "out" / "result.json").read_bytes())["failure"]
+    assert failure == {
+        "class": "load",
+        "message": "the environment lacks numpy, PIL, safetensors, mlperf_loadgen, which the harness imports",
+        "phase": "accuracy",
+    }
 
 
 def test_loadgen_says_what_it_did(ordinary: Finished) -> None:

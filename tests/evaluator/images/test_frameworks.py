@@ -37,9 +37,24 @@ def test_what_pins_no_version_is_refused(spec: str) -> None:
         choose(spec, "cpu")
 
 
-def test_another_device_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("spec", "distribution", "requirement"),
+    [
+        ("onnxruntime==1.31.1", "onnxruntime-gpu", "onnxruntime-gpu[cuda,cudnn]==1.31.1"),
+        ("pytorch==2.13.0", "torch", "torch==2.13.0"),
+        ("tensorflow==2.21.0", "tensorflow", "tensorflow[and-cuda]==2.21.0"),
+    ],
+)
+def test_an_accelerator_has_a_distribution_of_its_own(spec: str, distribution: str, requirement: str) -> None:
+    chosen = choose(spec, "cuda12")
+    assert (chosen.distribution, chosen.requirement) == (distribution, requirement)
+    assert distribution in chosen.framework.distributions
+
+
+@pytest.mark.parametrize(("spec", "device"), [("onnxruntime==1.31.1", "cuda"), ("litert==2.3.0", "cuda12")])
+def test_another_device_is_refused(spec: str, device: str) -> None:
     with pytest.raises(InvalidInputError, match="not built yet"):
-        choose("onnxruntime==1.31.1", "cuda")
+        choose(spec, device)
 
 
 def test_a_direct_reference_is_no_requirement() -> None:

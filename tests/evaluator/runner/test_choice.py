@@ -18,6 +18,7 @@ from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Model
 
 from .evaluation import NOTHING, Evaluation
+from .test_surroundings import FINISHED
 
 GIB = 1 << 30
 HOST = HostFacts("linux", "amd64", 2, 4 * GIB, (), "nvidia-smi is not there")
@@ -74,11 +75,27 @@ def test_a_cpu_is_chosen_where_the_accelerator_lacks_something_and_it_is_said(ev
 
 def test_a_device_that_cannot_be_driven_is_not_chosen(evaluation: Evaluation) -> None:
     """Figures of a CPU are never recorded as those of an accelerator."""
-    choice = choose_platform(lock(evaluation, platform(device="cuda12"), platform()), FAST)
+    choice = choose_platform(lock(evaluation, platform(device="cuda11"), platform()), FAST)
     assert choice.platform.device == "cpu"
-    assert choice.word == f"{ON_CPU}\n  linux/amd64/cuda12: running on the device cuda12 is not built yet"
-    with pytest.raises(UnavailableError, match="cuda12: running on the device cuda12 is not built yet"):
-        choose_platform(lock(evaluation, platform(device="cuda12")), FAST)
+    assert choice.word == f"{ON_CPU}\n  linux/amd64/cuda11: running on the device cuda11 is not built yet"
+    with pytest.raises(UnavailableError, match="cuda11: running on the device cuda11 is not built yet"):
+        choose_platform(lock(evaluation, platform(device="cuda11")), FAST)
+
+
+def test_an_accelerator_is_given_to_the_run_as_many_as_the_lock_asks_for(evaluation: Evaluation) -> None:
+    one, other = FAST.accelerators[0], Accelerator("NVIDIA A100-SXM4-40GB", 40 * GIB, "550.54.15")
+    several = HostFacts("linux", "amd64", 2, 4 * GIB, (other, one, one, one))
+    asked = lock(evaluation, platform(device="cuda12"), accelerator={"name": "H200", "count": 2})
+    assert choose_platform(asked, several) == Choice(platform(device="cuda12"), accelerators=(1, 2))
+    assert choose_platform(lock(evaluation, platform(device="cuda12")), several).accelerators == (0,)
+    assert choose_platform(lock(evaluation, platform()), several).accelerators == ()
+
+
+def test_an_old_driver_is_refused_before_anything_starts(evaluation: Evaluation) -> None:
+    old = HostFacts("linux", "amd64", 2, 4 * GIB, (Accelerator("NVIDIA T4", 15 * GIB, "470.256.02"),))
+    with pytest.raises(UnavailableError) as caught:
+        choose_platform(lock(evaluation, platform(device="cuda12")), old)
+    assert "cuda12: needs NVIDIA's driver 525.60.13 or newer, this host has 470.256.02" in caught.value.what
 
 
 def test_the_platform_of_the_original_run_comes_first(evaluation: Evaluation) -> None:
@@ -145,6 +162,15 @@ def test_a_process_is_the_choice_where_it_cannot_and_says_so(
 def test_what_is_asked_for_is_had_in_silence() -> None:
     assert choose_isolation("process", LAYERED, ENGINE) == ("process", None)
     assert choose_isolation("container", LAYERED, ENGINE) == ("container", None)
+
+
+def test_a_finished_image_runs_in_a_container_alone() -> None:
+    assert choose_isolation(None, FINISHED, ENGINE) == ("container", None)
+    assert choose_isolation("container", FINISHED, ENGINE) == ("container", None)
+    for asked, engine in (("process", ENGINE), (None, None), ("container", None)):
+        with pytest.raises(UnavailableError, match="finished image, which runs in a container alone") as caught:
+            choose_isolation(asked, FINISHED, engine)  # type: ignore[arg-type]
+        assert str(FINISHED.reference) in str(caught.value.where)
 
 
 def model(evaluation: Evaluation, **changes: Any) -> Model:  # noqa: ANN401 - parts of any type

@@ -56,6 +56,12 @@ def test_a_container_gets_what_the_lock_allows_and_no_more(tmp_path: Path, monke
     assert (found.processes, found.cpus, found.run, found.image) == (17, (2, 3), "run/x", ID)
 
 
+def test_a_container_gets_the_accelerators_of_the_run(tmp_path: Path) -> None:
+    limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=1, processes=1)
+    found = confinement(ContainerRun("run/x", ID, "3.11", limits, (0,), (1, 2)), Place(tmp_path))
+    assert found.accelerators == (1, 2)
+
+
 def test_a_container_of_a_user_is_that_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 1000)
     monkeypatch.setattr("os.getgid", lambda: 100)

@@ -13,7 +13,7 @@ import pytest
 
 from artifacts.digest import Digest
 from artifacts.errors import UnavailableError
-from evaluator.runner.engine import Confinement, Engine, Exit, Mount
+from evaluator.runner.engine import LABEL, Confinement, Engine, Exit, Mount
 
 from .conftest import PythonImage
 
@@ -208,8 +208,26 @@ def test_a_killed_container_stays_killed(bench: Bench) -> None:
 
 
 def test_a_command_that_is_not_there_is_an_error(bench: Bench) -> None:
-    with pytest.raises(UnavailableError, match="starting a container"):
+    with pytest.raises(UnavailableError, match="the image has no no-such-program on its PATH"):
         bench.engine.start(dataclasses.replace(bench.confinement, command=("no-such-program",)), bench.sink)
+
+
+def test_accelerators_are_asked_of_the_engine_by_number(bench: Bench) -> None:
+    """The engine of the tests has none to give, so the container is made and never started."""
+    accelerated = dataclasses.replace(bench.confinement, command=(PYTHON, "-V"), accelerators=(1, 3))
+    with pytest.raises(UnavailableError, match="cannot give NVIDIA's accelerators to a container") as caught:
+        bench.engine.start(accelerated, bench.sink)
+    assert "container toolkit" in str(caught.value.next_step)
+    (made,) = bench.engine._client.containers.list(all=True, filters={"label": f"{LABEL}={accelerated.run}"})
+    (asked,) = made.attrs["HostConfig"]["DeviceRequests"]
+    assert (asked["Driver"], asked["DeviceIDs"], asked["Count"]) == ("nvidia", ["1", "3"], 0)
+    assert asked["Capabilities"] == [["gpu", "compute", "utility"]]
+
+
+def test_without_accelerators_none_are_asked_for(bench: Bench) -> None:
+    bench.run("pass")
+    (made,) = bench.engine._client.containers.list(all=True, filters={"label": f"{LABEL}={bench.confinement.run}"})
+    assert not made.attrs["HostConfig"]["DeviceRequests"]
 
 
 def test_removing_a_run_removes_its_containers_alone(bench: Bench) -> None:

@@ -30,12 +30,12 @@ def place(tmp_path: Path) -> Place:
     return made
 
 
-def run(place: Place, code: str, seconds: float = 60) -> Ending:
+def run(place: Place, code: str, seconds: float = 60, accelerators: tuple[int, ...] = ()) -> Ending:
     """Run ``code`` in the place of the harness."""
     with zipfile.ZipFile(place.job / HARNESS, "w") as archive:
         archive.writestr("__main__.py", code)
     limits = LockedLimits(seconds=seconds, bytes=1 << 30, cpus=1, processes=10)
-    return run_process(ProcessRun(Path(sys.executable), limits, CPUS), place, SILENT)
+    return run_process(ProcessRun(Path(sys.executable), limits, CPUS, accelerators), place, SILENT)
 
 
 def answer(place: Place, code: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -57,6 +57,12 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize(("accelerators", "visible"), [((), ""), ((1, 3), "1,3")])
+def test_it_sees_its_own_accelerators_alone(place: Place, accelerators: tuple[int, ...], visible: str) -> None:
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'], sep='/', end='')"
+    assert run(place, code, accelerators=accelerators).log == f"{visible}/PCI_BUS_ID".encode()
+
+
 def test_it_is_given_the_job_and_the_output_folder(place: Place) -> None:
     assert answer(place, "answer = sys.argv[1:]") == [str(place.job), str(place.output)]
 
@@ -68,6 +74,7 @@ def test_nothing_of_the_caller_reaches_it(place: Place, monkeypatch: pytest.Monk
     variables, path, folder, isolated = found
     assert set(variables) - {"LC_CTYPE"} == {
         "PATH", "HOME", "TMPDIR", "LANG", "TZ", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONUNBUFFERED",
+        "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
     }  # fmt: skip
     assert (variables["HOME"], folder, isolated) == (str(place.scratch), str(place.scratch), 1)
     assert "/nowhere" not in path

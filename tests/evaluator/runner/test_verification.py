@@ -48,6 +48,12 @@ def picture(store: LocalStore, lock: Lock) -> Digest:
         return next(entry.digest for entry in parse_listing(stream.read(), "") if entry.path == "7.png")
 
 
+def listed(platform: LockedPlatform) -> LockedFile:
+    """The lock of the platform's wheels."""
+    assert isinstance(platform.wheels_lock, LockedFile)
+    return platform.wheels_lock
+
+
 NAMED: list[tuple[str, Callable[[LocalStore, Lock], Digest]]] = [
     ("the manifest of model/matrix@1.0.0", lambda _, lock: lock.model.digest),
     ("the manifest of dataset/pictures@1.0.0", lambda _, lock: lock.dataset.digest),
@@ -57,7 +63,7 @@ NAMED: list[tuple[str, Callable[[LocalStore, Lock], Digest]]] = [
     ("dataset/pictures@1.0.0 index.csv", lambda _, lock: locked_file(lock, "index.csv")),
     ("dataset/pictures@1.0.0 pictures/", lambda _, lock: locked_file(lock, "pictures/")),
     ("dataset/pictures@1.0.0 pictures/7.png", picture),
-    ("pylock.toml", lambda _, lock: from_hex(lock.image.platforms[0].wheels_lock.sha256)),
+    ("pylock.toml", lambda _, lock: from_hex(listed(lock.image.platforms[0]).sha256)),
     ("(linux/amd64/cpu) wheels/a.whl", lambda *_: digest_bytes(WHEEL)),
     ("(linux/amd64/cpu) configuration", lambda *_: digest_bytes(CONFIG)),
     ("(linux/amd64/cpu) layers[0]", lambda *_: digest_bytes(LAYER)),
@@ -118,7 +124,7 @@ def test_another_platform_needs_nothing_of_this_one(store: LocalStore, lock: Loc
 
 def test_a_size_that_is_not_the_files_is_an_integrity_violation(store: LocalStore, tmp_path: Path) -> None:
     evaluation = Evaluation(store, tmp_path, NOTHING)
-    pylock = evaluation.platform.wheels_lock
+    pylock = listed(evaluation.platform)
     wrong = LockedPlatform(
         os="linux",
         arch="amd64",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 class Breaking:
     in_caller = True
+    device = "cpu"
     threads: Mapping[str, int] = {}
 
     def __init__(self, call: int, how: str) -> None:
@@ -50,7 +51,7 @@ def _break(how: str) -> None:
         ctypes.string_at(0)
 
 
-def load(folder: Path, model: Any, threads: int) -> Breaking:  # noqa: ANN401, ARG001 - the harness's own types
+def load(folder: Path, model: Any, threads: int, device: str) -> Breaking:  # noqa: ANN401, ARG001 - the harness's own types
     settings = json.loads((folder / model.files[0].path).read_bytes())
     if settings["call"] == 0:
         raise ValueError("not a graph:\n  bad magic")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 class Linear:
     in_caller = True
+    device = "cpu"
 
     def __init__(self, path: Path) -> None:
         self.threads = {"OMP_NUM_THREADS": int(os.environ["OMP_NUM_THREADS"])}
@@ -26,5 +27,5 @@ class Linear:
         del self._weights
 
 
-def load(folder: Path, model: Any, threads: int) -> Linear:  # noqa: ANN401, ARG001 - the harness's own types
+def load(folder: Path, model: Any, threads: int, device: str) -> Linear:  # noqa: ANN401, ARG001 - the harness's own types
     return Linear(folder / model.files[0].path)

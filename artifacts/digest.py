@@ -2,7 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO, NewType
 
@@ -12,6 +14,7 @@ from artifacts.progress import Advance, unnoticed
 Digest = NewType("Digest", str)
 
 CHUNK = 1 << 20
+_AHEAD = 4  # pieces that may wait for being digested: they bound the memory
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -67,4 +70,25 @@ def describe(stream: BinaryIO, advance: Advance = unnoticed) -> Descriptor:
         state.update(chunk)
         size += len(chunk)
         advance(len(chunk))
+    return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
+
+
+def relay(stream: BinaryIO, take: Callable[[bytes], object], advance: Advance = unnoticed) -> Descriptor:
+    """Hand the rest of ``stream`` to ``take``, piece by piece; digest and size of what was handed over.
+
+    What is longer than a piece is digested meanwhile, in a thread: whichever of the two takes longer is what it takes.
+    """
+    state, size = hashlib.sha256(), 0
+    waiting = deque[Future[None]]()
+    with ThreadPoolExecutor(1) as pool:  # starts no thread before it is needed
+        for chunk in chunks(stream):
+            if size or len(chunk) == CHUNK:
+                waiting.append(pool.submit(state.update, chunk))
+            else:
+                state.update(chunk)
+            take(chunk)
+            if len(waiting) > _AHEAD:
+                waiting.popleft().result()
+            size += len(chunk)
+            advance(len(chunk))
     return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)

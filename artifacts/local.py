@@ -6,27 +6,28 @@ where bytes lie until their digest is known; what a killed process left there, t
 frees it when its holder dies.
 """
 
+import builtins
 import errno
-import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
-from itertools import zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, chunks, describe, from_hex, parse_digest, to_hex
+from artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
+from artifacts.drafts import Draft, sync_folder
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.files import open_regular
+from artifacts.files import open_regular, unreadable
 from artifacts.locking import lock_file
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
 
-_BLOB_MODE = 0o444
 _FOLDER_MODE = 0o755
+_TOGETHER = 128  # files that are made durable at once, each of them open
 _NEXT_STEPS = {
     errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
     errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
@@ -68,8 +69,9 @@ class LocalStore:
         with self.writing(), self._draft() as draft:
             found = self._receive(stream, draft, advance)
             refuse_other(name, expected, found)
-            first(draft, found)
-            self._publish(draft, found.digest)
+            first(draft.file, found)
+            self._publish([(draft, found.digest)])
+            self._settle([found.digest])
         return found
 
     def put_file(
@@ -81,16 +83,27 @@ class LocalStore:
         advance: Advance = unnoticed,
         first: First = _nothing,
     ) -> Descriptor:
-        # The kernel copies (or shares the extents, where the file system can), and the copy is what is digested: each
-        # byte once, and exactly the bytes that become the blob.
         with open_regular(path) as source, self.writing(), self._draft() as draft:
-            with self._disk(f"take {path} in"):
-                _copy(source, draft)
-                draft.seek(0)
-                found = describe(draft, advance)
+            found = self._receive_file(source, path, draft, advance)
             refuse_other(name or str(path), expected, found)
-            first(draft, found)
-            self._publish(draft, found.digest)
+            first(draft.file, found)
+            self._publish([(draft, found.digest)])
+            self._settle([found.digest])
+        return found
+
+    def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
+        found: builtins.list[Descriptor] = []
+        rest = iter(paths)
+        with self.writing():
+            while some := tuple(islice(rest, _TOGETHER)):
+                with ExitStack() as stack:
+                    drafts = [stack.enter_context(self._draft()) for _ in some]
+                    for path, draft in zip(some, drafts, strict=True):
+                        with open_regular(path) as source:
+                            found.append(self._receive_file(source, path, draft, advance))
+                        draft.send()
+                    self._publish([*zip(drafts, (one.digest for one in found[-len(some) :]), strict=True)])
+            self._settle(one.digest for one in found)
         return found
 
     def open(self, digest: Digest) -> BinaryIO:
@@ -109,10 +122,8 @@ class LocalStore:
         return True
 
     def delete(self, digest: Digest) -> None:
-        place = self._place(digest)
         with self._disk("delete"), suppress(FileNotFoundError):
-            place.unlink()
-            _sync_folder(place.parent)
+            self._place(digest).unlink()  # if the power fails now, it may be there again, and whole
 
     def list(self) -> Iterator[Digest]:
         """Every blob, sorted. Names that are no digest are no blobs."""
@@ -158,40 +169,51 @@ class LocalStore:
                     raise
                 return ()  # a stray file beside the folders of blobs
 
-    def _receive(self, stream: BinaryIO, draft: FileIO, advance: Advance) -> Descriptor:
-        state, size = hashlib.sha256(), 0
-        for chunk in chunks(stream):  # an error of the stream is the caller's, not this store's
-            state.update(chunk)
+    def _receive(self, stream: BinaryIO, draft: Draft, advance: Advance) -> Descriptor:
+        def take(chunk: bytes) -> None:
             with self._disk("be written"):
-                _write(draft, chunk)
-            size += len(chunk)
-            advance(len(chunk))
-        return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
+                draft.write(chunk)
+
+        return relay(stream, take, advance)  # an error of the stream is the caller's, not this store's
+
+    def _receive_file(self, source: BinaryIO, path: Path, draft: Draft, advance: Advance) -> Descriptor:
+        try:
+            return self._receive(source, draft, advance)
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     @contextmanager
-    def _draft(self) -> Iterator[FileIO]:
+    def _draft(self) -> Iterator[Draft]:
         """A new file in incoming/, gone afterwards unless it was published."""
         with self._disk("be written"):
-            path = self._folder("incoming") / secrets.token_hex(16)
-            draft = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, 0o600))
+            draft = Draft(self._folder("incoming") / secrets.token_hex(16))
         try:
             yield draft
         finally:
-            with suppress(OSError):
-                draft.close()
-            with suppress(OSError):  # published, or else the next collection removes it
-                path.unlink()
+            draft.close()
 
-    def _publish(self, draft: FileIO, digest: Digest) -> None:
-        """Give the draft its blob's name, durably. An intact blob of that name stays; a damaged one is replaced."""
+    def _publish(self, drafts: Sequence[tuple[Draft, Digest]]) -> None:
+        """Give drafts their blobs' names. An intact blob of that name stays; a damaged one is replaced.
+
+        All of them are sent to the disk before the first is waited for: it makes many durable nearly as fast as one.
+        """
         with self._disk("be written"):
-            place = self._place(digest)
-            folder = self._folder("sha256", place.parent.name)
-            if not _is_intact(place, draft):
-                os.fchmod(draft.fileno(), _BLOB_MODE)
-                os.fsync(draft.fileno())
-                Path(str(draft.name)).replace(place)
-            _sync_folder(folder)
+            new = []
+            for draft, digest in drafts:
+                place = self._place(digest)
+                self._folder("sha256", place.parent.name)
+                if not draft.is_at(place):
+                    new.append((draft, place))
+            for draft, _ in new:
+                draft.settle()
+            for draft, place in new:
+                draft.rename(place)
+
+    def _settle(self, digests: Iterable[Digest]) -> None:
+        """Make the names of blobs durable: also of those that were there, whose writer may not have come that far."""
+        with self._disk("be written"):
+            for folder in {self._place(digest).parent for digest in digests}:
+                sync_folder(folder)
 
     def _folder(self, *names: str) -> Path:
         """The folder under the root, made durably and readable to all, whatever the umask."""
@@ -205,7 +227,7 @@ class LocalStore:
             else:
                 folder.chmod(_FOLDER_MODE)
             with suppress(PermissionError):  # a home may lie in a folder that its owner cannot read
-                _sync_folder(folder.parent)
+                sync_folder(folder.parent)
             self._durable.add(folder)
         for name in names:
             parent, folder = folder, folder / name
@@ -214,7 +236,7 @@ class LocalStore:
                 mode = stat.S_IMODE(folder.stat().st_mode)
                 if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left so by a process killed right here
                     folder.chmod(mode | _FOLDER_MODE)
-                _sync_folder(parent)
+                sync_folder(parent)
                 self._durable.add(folder)
         return folder
 
@@ -245,45 +267,3 @@ class LocalStore:
                 where=str(self._root),
                 next_step=_NEXT_STEPS.get(error.errno or 0, "look at the disk and the folder"),
             ) from error
-
-
-def _copy(source: BinaryIO, draft: FileIO) -> None:
-    """The rest of ``source`` into ``draft``: by the kernel as far as it will, by hand from there."""
-    with suppress(OSError):  # another file system, or one that cannot: a real fault shows again below
-        while os.copy_file_range(source.fileno(), draft.fileno(), 1 << 30):
-            pass
-    source.seek(draft.tell())
-    for chunk in chunks(source):
-        _write(draft, chunk)
-
-
-def _write(draft: FileIO, chunk: bytes) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[draft.write(rest) :]
-
-
-def _is_intact(place: Path, draft: FileIO) -> bool:
-    """Whether the blob at ``place`` is a read-only regular file of the draft's bytes."""
-    try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as blob:
-            found, wanted = os.fstat(descriptor), os.fstat(draft.fileno())
-            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != _BLOB_MODE:
-                return False
-            draft.seek(0)
-            return found.st_size == wanted.st_size and all(a == b for a, b in zip_longest(chunks(blob), chunks(draft)))
-    except OSError:  # absent, or unreadable: to be replaced
-        return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable, where its file system has such a promise to give."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # EINVAL: folders cannot be synced here
-            raise
-    finally:
-        os.close(descriptor)

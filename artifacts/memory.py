@@ -1,7 +1,8 @@
 """A blob store in memory, for tests and for work that keeps nothing."""
 
+import builtins
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
@@ -48,6 +49,9 @@ class MemoryStore:
     ) -> Descriptor:
         with open_regular(path) as source:
             return self.put(source, expected, name=name or str(path), advance=advance)
+
+    def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
+        return [self.put_file(path, advance=advance) for path in paths]
 
     def open(self, digest: Digest) -> BinaryIO:
         return io.BytesIO(self._content(digest))

@@ -5,7 +5,8 @@ What is read from there is verified and kept here. The folder is the cache, the 
 folder loses, damaged or not, comes again.
 """
 
-from collections.abc import Iterator
+import builtins
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from artifacts.local import LocalStore
 from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
 from artifacts.progress import SILENT, Advance, Progress, unnoticed
+from artifacts.store import put_each
 
 _SHOWN = 19  # characters of a digest that a person needs
 
@@ -73,6 +75,9 @@ class MirroredStore:
             self._remote.send(cast("BinaryIO", draft), found, name=name or str(path), advance=advance)
 
         return self._local.put_file(path, expected, name=name, first=send)
+
+    def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
+        return put_each(self, paths, advance)
 
     def open(self, digest: Digest) -> BinaryIO:
         if self._collects and not self._local.exists(digest):

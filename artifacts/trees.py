@@ -9,10 +9,8 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 import msgspec
 
@@ -20,11 +18,10 @@ from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, from_hex, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.files import unreadable
-from artifacts.progress import SILENT, Advance, Progress
+from artifacts.progress import SILENT, Progress
 from artifacts.store import BlobStore, read, verify
 
 _LONGEST_NAME = 255  # bytes; what Linux file systems hold
-_WRITERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +177,12 @@ def put_tree(
     files = walk_tree(folder, exclude=exclude)
     with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
         with store.together():
-            blobs = _put_files(store, [place for _, place in files], advance)
+            blobs = store.put_files((place for _, place in files), advance=advance)
         entries = tuple(
             TreeEntry(path, to_hex(blob.digest), blob.size) for (path, _), blob in zip(files, blobs, strict=True)
         )
         listing = store.put(io.BytesIO(encode_listing(entries)))
     return Descriptor(listing.digest, sum(entry.size for entry in entries)), entries
-
-
-def _put_files(store: BlobStore, places: Iterable[Path], advance: Advance) -> list[Descriptor]:
-    """Keep the files, several at a time: a disk makes many small files durable together as fast as one."""
-    turn = Lock()
-
-    def advance_in_turn(step: int) -> None:
-        with turn:
-            advance(step)
-
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        blobs = [pool.submit(store.put_file, place, advance=advance_in_turn) for place in places]
-        try:
-            return [blob.result() for blob in blobs]
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _total(files: Iterable[tuple[str, Path]]) -> int:

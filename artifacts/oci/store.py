@@ -6,10 +6,11 @@ machine do not get into each other's way. For those of several machines there is
 registry alone whose id the repository bears.
 """
 
+import builtins
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -27,7 +28,7 @@ from artifacts.oci.reference import Repository
 from artifacts.oci.shelves import Shelves
 from artifacts.oci.streams import DAMAGED
 from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobNotFoundError, refuse_other
+from artifacts.store import BlobNotFoundError, put_each, refuse_other
 
 CLAIM: Final = "benchlock-registry"
 """The tag of the manifest that says whose repository it is, and the key of its annotation for that."""
@@ -111,6 +112,9 @@ class OciStore:
             else:
                 advance(blob.size)
             self._name(blob)
+
+    def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
+        return put_each(self, paths, advance)
 
     def open(self, digest: Digest) -> BinaryIO:
         """The bytes, verified at their end."""

@@ -155,6 +155,25 @@ def test_put_file_takes_regular_files_alone(store: BlobStore, tmp_path: Path, ki
     assert list(store.list()) == []
 
 
+def test_put_files(store: BlobStore, tmp_path: Path) -> None:
+    contents = [b"one", HELLO, b"", b"one", os.urandom((1 << 20) + 1), *(str(number).encode() for number in range(200))]
+    paths = [tmp_path / str(number) for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    steps: list[int] = []
+
+    found = store.put_files(paths, advance=steps.append)
+
+    assert [one.size for one in found] == [len(content) for content in contents]
+    assert sum(steps) == sum(map(len, contents))
+    assert [content_of(store, one.digest) for one in found] == contents
+    assert set(store.list()) == {one.digest for one in found}
+    assert store.put_files(paths) == found
+    assert store.put_files([]) == []
+    with pytest.raises(InvalidInputError, match="gone is no file"):
+        store.put_files([*paths, tmp_path / "gone"])
+
+
 def test_absent(store: BlobStore) -> None:
     assert not store.exists(HELLO_DIGEST)
     assert list(store.list()) == []

@@ -1,0 +1,82 @@
+"""A file on its way to become a blob: written under a name that means nothing, made durable, then renamed."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from io import FileIO
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from artifacts.digest import chunks
+
+BLOB_MODE = 0o444
+_DRAFT_MODE = 0o600
+_STRETCH = 8 << 20  # bytes that are sent to the disk together
+
+
+class Draft:
+    """A new file. What is written is on its way to the disk at once, so that ``settle`` has little left to wait for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.file = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
+        self._size = self._sent = 0
+        self._named = False
+
+    def write(self, chunk: bytes) -> None:
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[self.file.write(rest) :]
+        self._size += len(chunk)
+        if self._size - self._sent >= _STRETCH:
+            self.send()
+
+    def send(self) -> None:
+        """Let the disk begin with what it was not sent yet; no promise. Linux does so when told that it is unneeded."""
+        os.posix_fadvise(self.file.fileno(), self._sent, self._size - self._sent, os.POSIX_FADV_DONTNEED)
+        self._sent = self._size
+
+    def settle(self) -> None:
+        """Read-only and durable from now on, name aside."""
+        os.fchmod(self.file.fileno(), BLOB_MODE)
+        os.fsync(self.file.fileno())
+
+    def rename(self, place: Path) -> None:
+        self._path.replace(place)
+        self._named = True
+
+    def is_at(self, place: Path) -> bool:
+        """Whether a read-only regular file of the same bytes is there."""
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as blob:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != BLOB_MODE:
+                    return False
+                self.file.seek(0)
+                pairs = zip_longest(chunks(blob), chunks(cast("BinaryIO", self.file)))
+                return found.st_size == self._size and all(one == other for one, other in pairs)
+        except OSError:  # absent, or unreadable: to be replaced
+            return False
+
+    def close(self) -> None:
+        """Gone, unless it was renamed. What cannot be removed now, the next collection removes."""
+        with suppress(OSError):
+            self.file.close()
+        if not self._named:
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable, where its file system has such a promise to give."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # EINVAL: folders cannot be synced here
+            raise
+    finally:
+        os.close(descriptor)

@@ -29,9 +29,19 @@ def claimed(home: Path, run: RunId) -> Iterator[Place]:
 
     As long as the context is held the run counts as alive; the kernel lets go of it when the process dies. A folder
     whose container could not be removed stays for the next sweep.
+
+    Raises:
+        UnavailableError: the disk is full or cannot be written.
     """
     root = _root(home, run)
-    descriptor = _claim(root)
+    try:
+        descriptor = _claim(root)
+    except OSError as error:
+        raise UnavailableError(
+            f"the folder of the run cannot be made: {error.strerror or error}",
+            where=str(root),
+            next_step="look at the disk that holds the registry",
+        ) from error
     try:
         yield Place(root)
     finally:

@@ -58,15 +58,24 @@ def _translated(engine: Engine) -> Iterator[None]:
     except IntegrityError:
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
     except DBAPIError as error:
+        reason, next_step = _explained(error.orig)
         raise UnavailableError(
-            f"the database cannot be used: {error.orig}",
-            where=engine.url.database,
-            next_step="check that its folder exists and can be written, and that the disk is not full",
+            f"the database cannot be used: {reason}", where=engine.url.database, next_step=next_step
         ) from error
     except StatementError as error:
         if isinstance(error.orig, BenchlockError):
             raise error.orig from None  # a value that cannot be stored, said by whoever writes it as text
         raise
+
+
+def _explained(error: BaseException | None) -> tuple[str, str]:
+    """What SQLite means, and the next step."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for what its users share
+        return "the disk is full", "free disk space and do it again: nothing that was stored is lost"
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        return f"{error}", "its folder must exist, and you must be allowed to write there: readers do so too"
+    return f"{error}", "check that its folder exists and can be written, and that the disk is not full"
 
 
 def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:

@@ -1,0 +1,182 @@
+"""Publishing is atomic, whatever store it goes to: killed at any moment, all of a version is visible or none of it.
+
+Over every store that outlives a process; one in memory dies with it, and leaves nothing that could be wrong.
+"""
+
+import random
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Barrier, Event
+
+import pytest
+from sqlalchemy import Engine
+
+from registry.catalogue.database import open_engine
+from tests.support.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
+from tests.support.noise import Bench, open_bench
+
+ROUNDS = 50
+RACES = 6
+
+
+@pytest.fixture(params=["local"])
+def bench(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -> Bench:
+    """On the disk, where a publication mostly waits."""
+    stores = {"local": str(tmp_path / "blobs")}
+    return open_bench(Place(tmp_path / "registry.db", stores[request.param]), database, tmp_path / "drafts")
+
+
+@pytest.fixture(params=["local"])
+def swift_bench(request: pytest.FixtureRequest, schema: Path, tmp_path: Path) -> Iterator[Bench]:
+    """In memory, where there is such a file system: a killed process leaves the same there, and the test takes less."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as temporary:
+        folder = Path(temporary)
+        shutil.copy(schema, folder / "registry.db")
+        database = open_engine(folder / "registry.db")
+        stores = {"local": str(folder / "blobs")}
+        yield open_bench(Place(folder / "registry.db", stores[request.param]), database, folder / "drafts")
+        database.dispose()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Server, ...]]:
+    """Three, so that as many publish or collect at once."""
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(forking()) for _ in range(3))
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Says something in the terminal, though the test passes."""
+
+    def say(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{request.node.name}: {text}\n")
+
+    return say
+
+
+def assert_atomic(bench: Bench, version: int, others: set[int]) -> bool:
+    """Whether the version can be seen, whose publishing was killed; whatever the answer, everything is in order."""
+    seen = bench.visible()
+    assert seen - {version} == others
+    bench.assert_clean()
+    return version in seen
+
+
+def test_killed_before_each_step(swift_bench: Bench, servers: tuple[Server, ...], tell: Callable[[str], None]) -> None:
+    """Steps are the calls that change files or the database: all of them, one after another."""
+    bench = swift_bench
+    found, others, step = Counter[bool](), set[int](), 1
+    while (ended := servers[0].publish(bench.place, bench.draft(step, pictures=2, large=2000), step=step)).code != DONE:
+        assert ended.code == KILLED, ended
+        visible = assert_atomic(bench, step, others)
+        found[visible] += 1
+        others |= {step} if visible else set()
+        step += 1
+    tell(f"killed before each of {step} steps: {found[False]} times nothing was visible, {found[True]} times all")
+    assert ended.said == "published"
+    assert found[False] > 50
+    assert found[True] > 0
+
+
+def test_killed_at_random_moments(bench: Bench, servers: tuple[Server, ...], tell: Callable[[str], None]) -> None:
+    """The moments are spread over the time that a publication takes, measured first, and some more."""
+    whole = [servers[0].publish(bench.place, bench.draft(version)) for version in range(3)]
+    longest = max(ended.seconds for ended in whole) * 1.1
+    found, others = Counter[bool](), {0, 1, 2}
+    drafts = {version: bench.draft(version) for version in range(3, 3 + ROUNDS)}
+    for round_, (version, manifest) in enumerate(drafts.items()):
+        ended = servers[0].publish(bench.place, manifest, after=longest * (round_ + random.random()) / ROUNDS)
+        assert ended.code == KILLED, ended
+        visible = assert_atomic(bench, version, others)
+        found[visible] += 1
+        others |= {version} if visible else set()
+    tell(f"killed at {ROUNDS} moments of {longest:.3f} s: {found[False]} times nothing was visible, {found[True]} all")
+    for version, manifest in drafts.items():
+        again = servers[0].publish(bench.place, manifest)
+        assert (again.code, again.said) == (DONE, "already there" if version in others else "published")
+    assert bench.visible() == {0, 1, 2, *drafts}
+    bench.assert_clean()
+
+
+def test_killed_while_others_publish_and_collect(
+    bench: Bench, servers: tuple[Server, ...], tell: Callable[[str], None]
+) -> None:
+    """Two publish, one collects; all three are killed again and again, and none takes from another."""
+    over = Event()
+
+    def publish(server: Server, versions: range) -> set[int]:
+        """Those of them that were said to be published; every other one is killed somewhere."""
+        promised = set()
+        for version in versions:
+            cut = {"after": random.uniform(0, 0.15)} if version % 2 else {}
+            ended = server.publish(bench.place, bench.draft(version), **cut)
+            assert ended.code == (KILLED if cut else DONE), ended
+            promised |= set() if cut else {version}
+        return promised
+
+    def collect_on_and_on() -> Counter[int]:
+        """How often it ended so and so."""
+        codes = Counter[int]()
+        while not over.is_set():
+            cut = {"after": random.uniform(0, 0.1)} if codes.total() % 3 == 2 else {}
+            codes[servers[2].collect(bench.place, **cut).code] += 1
+        return codes
+
+    with ThreadPoolExecutor(3) as pool:
+        publishers = [pool.submit(publish, servers[which], range(which * 100, which * 100 + 30)) for which in (0, 1)]
+        collector = pool.submit(collect_on_and_on)
+        try:
+            promised = set[int]().union(*(publisher.result() for publisher in publishers))
+        finally:
+            over.set()
+        codes = collector.result()
+    tell(f"beside 60 publications, 30 of them killed: {codes[DONE]} collections, {codes[KILLED]} more killed")
+    assert codes[DONE] > 0
+    assert set(codes) <= {DONE, KILLED}
+    assert promised <= bench.visible()
+    bench.assert_clean()
+
+
+def race(place: Place, servers: tuple[Server, ...], manifests: tuple[Path, Path]) -> list[Ended]:
+    """Both published at once, by a server each."""
+    barrier = Barrier(2)
+
+    def publish(server: Server, manifest: Path) -> Ended:
+        barrier.wait()
+        return server.publish(place, manifest)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(publish, servers[:2], manifests))
+
+
+def test_two_publish_the_same(bench: Bench, servers: tuple[Server, ...]) -> None:
+    for version in range(RACES):
+        manifest = bench.draft(version)
+        ended = race(bench.place, servers, (manifest, manifest))
+        assert [one.code for one in ended] == [DONE, DONE]
+        assert {one.said for one in ended} == {"published", "already there"}
+    assert bench.visible() == set(range(RACES))
+    bench.assert_clean()
+
+
+def test_two_publish_one_name_with_other_content(bench: Bench, servers: tuple[Server, ...]) -> None:
+    for version in range(RACES):
+        manifests = (bench.draft(version), bench.draft(version))
+        ended = race(bench.place, servers, manifests)
+        won, lost = sorted(ended, key=lambda one: one.code)
+        assert (won.code, won.said) == (DONE, "published")
+        assert lost.code == REFUSED
+        assert f"dataset/noise@{version}.0.0 is published with other content" in lost.said
+        winner = servers[0].publish(bench.place, manifests[ended.index(won)])
+        assert winner.said == "already there"
+    assert bench.visible() == set(range(RACES))
+    bench.assert_clean()

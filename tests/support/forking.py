@@ -1,0 +1,190 @@
+"""Work in processes that may be killed: a warm server forks one for each, so that a start costs a few milliseconds.
+
+A job is killed by a clock, at any moment, or by itself just before its Nth step: a call of a function that changes
+files or the database. The server runs as ``python -m tests.support.forking`` and speaks lines of JSON.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from sqlalchemy import Engine
+
+from artifacts.errors import BenchlockError
+from artifacts.local import LocalStore
+from artifacts.store import BlobStore
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_engine
+from registry.collection import collect
+from registry.manifests import read_authored
+from registry.publishing import Draft, publish
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DONE, REFUSED, KILLED = 0, 2, -signal.SIGKILL
+LONGEST_SECONDS = 60
+_STEPS = {
+    "module": {"open", "copy_file_range", "fsync", "fchmod", "chmod", "mkdir", "replace", "unlink", "flock", "close"},
+    "FileIO": {"write", "close"},
+    "Connection": {"execute", "commit", "close"},
+    "Cursor": {"execute", "executemany"},
+    "socket": {"send", "sendall"},
+}
+"""By the type of what they are called on, or for functions of modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A registry that several processes open: its database, and what names its store: a folder."""
+
+    database: Path
+    store: str
+
+
+def open_place(place: Place, database: Engine | None = None) -> tuple[BlobStore, Catalogue]:
+    """What reads and writes it, through ``database`` where it is open already."""
+    return LocalStore(Path(place.store)), Catalogue(database or open_engine(place.database), lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended: its exit code, minus the signal that killed it; seconds; steps taken; what it said."""
+
+    code: int
+    seconds: float
+    steps: int
+    said: str
+
+
+class Server:
+    """Runs jobs one after another, each in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def publish(self, place: Place, manifest: Path, **cut: float) -> Ended:
+        """Publish a manifest; killed ``after`` seconds, or before its step number ``step``, where one is given."""
+        return self._do("publish", place, {"manifest": str(manifest)} | cut)
+
+    def collect(self, place: Place, **cut: float) -> Ended:
+        """Collect garbage once; killed as with ``publish``."""
+        return self._do("collect", place, cut)
+
+    def _do(self, job: str, place: Place, arguments: Mapping[str, Any]) -> Ended:
+        assert self._process.stdin
+        assert self._process.stdout
+        where = {"database": str(place.database), "store": place.store}
+        self._process.stdin.write(json.dumps({"job": job, **where, **arguments}) + "\n")
+        self._process.stdin.flush()
+        return Ended(**json.loads(self._process.stdout.readline()))
+
+
+@contextmanager
+def forking() -> Iterator[Server]:
+    """A server, ended with the context."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "tests.support.forking"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        try:
+            yield Server(process)
+        finally:
+            process.kill()
+
+
+def serve() -> None:
+    """Run the jobs that standard input says, until it ends."""
+    for line in sys.stdin:
+        job = json.loads(line)
+        told, tell = os.pipe()
+        start = time.monotonic()
+        child = os.fork()
+        if not child:
+            os.close(told)
+            _work(job, tell)
+        os.close(tell)
+        if "after" in job:
+            time.sleep(job["after"])
+            os.kill(child, signal.SIGKILL)
+        with os.fdopen(told) as words:
+            steps, _, said = words.read().partition(" ")
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        ended = {"code": code, "seconds": time.monotonic() - start, "steps": int(steps or 0), "said": said}
+        sys.stdout.write(json.dumps(ended) + "\n")
+        sys.stdout.flush()
+
+
+def _work(job: Mapping[str, Any], tell: int) -> None:
+    """Do a job and end this process, which was forked for it; if a clock is to kill it, wait for that."""
+    code, said, counted = 1, "", Steps(int(job.get("step", 0)))
+    try:
+        place = Place(Path(job["database"]), job["store"])
+        with counted.counting():
+            said = _publish(place, Path(job["manifest"])) if job["job"] == "publish" else _collect(place)
+        code = 0
+    except BenchlockError as error:
+        code, said = REFUSED, f"{type(error).__name__}: {error}"
+    except BaseException as error:  # noqa: BLE001 - the test shows it
+        said = repr(error)
+    if "after" in job:
+        time.sleep(LONGEST_SECONDS)
+    os.write(tell, f"{counted.taken} {said}".encode())
+    os._exit(code)
+
+
+def _publish(place: Place, manifest: Path) -> str:
+    store, catalogue = open_place(place)
+    text = manifest.read_text()
+    published = publish(Draft(read_authored(text, str(manifest)), text, manifest), store, catalogue)
+    return "published" if published.changed else "already there"
+
+
+def _collect(place: Place) -> str:
+    store, catalogue = open_place(place)
+    return str(len(collect(store, catalogue, tuple).digests))
+
+
+class Steps:
+    """Counts the calls that change files or the database, in every thread; kills this process before one of them."""
+
+    def __init__(self, last: int) -> None:
+        self.taken = 0
+        self._last = last
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        threading.setprofile(self._watch)
+        sys.setprofile(self._watch)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+    def _watch(self, _frame: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 - what an event is about
+        if event != "c_call" or function.__name__ not in _STEPS.get(type(_owner(function)).__name__, ()):
+            return
+        with self._turn:
+            self.taken += 1
+            if self.taken == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _owner(function: Any) -> object:  # noqa: ANN401 - a function written in C
+    return getattr(function, "__self__", None)
+
+
+if __name__ == "__main__":
+    serve()

@@ -17,6 +17,8 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine as Database
+
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
 
@@ -31,6 +33,7 @@ class Registry:
     store: FileStore
     catalogue: Catalogue
     records: Records
+    database: "Database"
 
 
 def now() -> datetime:
@@ -63,7 +66,7 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     store = open_store(home, progress, is_new=not (home / DATABASE).exists())
     database = open_engine(home / DATABASE)
     upgrade(database)
-    registry = Registry(home, store, Catalogue(database, now), Records(database))
+    registry = Registry(home, store, Catalogue(database, now), Records(database), database)
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 

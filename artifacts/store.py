@@ -1,7 +1,7 @@
 """Where blobs live: a noun with few verbs. One conformance suite runs over every implementation."""
 
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -195,6 +195,20 @@ def read(store: BlobStore, digest: Digest, *, name: str) -> bytes:
     return content
 
 
+def hand_out(
+    store: BlobStore, blob: Descriptor, take: Callable[[bytes], object], *, name: str, advance: Advance = unnoticed
+) -> None:
+    """Hand the bytes of a blob to ``take``, piece by piece; they are verified once this has returned.
+
+    Raises:
+        IntegrityError: absent, or other bytes; names ``name`` and both digests.
+    """
+    with _opened(store, blob.digest, name) as stream:
+        found = relay(stream, take, advance)
+    if found != blob:
+        raise mismatch(name, blob.digest, found)
+
+
 def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, advance: Advance = unnoticed) -> None:
     """Write the verified bytes of a blob to the file ``target``, which appears whole or not at all.
 
@@ -205,10 +219,8 @@ def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, adv
     draft = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _opened(store, blob.digest, name) as stream, draft.open("wb") as file:
-            found = relay(stream, file.write, advance)
-        if found != blob:
-            raise mismatch(name, blob.digest, found)
+        with draft.open("wb") as file:
+            hand_out(store, blob, file.write, name=name, advance=advance)
         draft.replace(target)
     except OSError as error:
         raise UnavailableError(

@@ -23,6 +23,7 @@ COMMANDS = {
     "rerun": "run_commands.rerun",
     "compare": "run_commands.compare",
     "image": "image_commands.image",
+    "bundle": "bundle_commands.bundle",
     "import": "import_commands.importing",
     "verify": "upkeep_commands.verify",
     "gc": "upkeep_commands.gc",

@@ -1,6 +1,6 @@
 """Runs as JSON and as text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -25,6 +25,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "attempt": start.attempt,
         "started_at": start.started_at.isoformat(),
         "ended_at": None if end is None else end.ended_at.isoformat(),
+        "imported_at": None if run.imported_at is None else run.imported_at.isoformat(),
         "timings": {} if end is None else dict(end.timings),
     }
     if full:
@@ -60,7 +61,9 @@ def print_run(run: Run) -> None:
     document = run_document(run, full=True)
     print_outcome(run)
     click.echo()
-    output.print_fields({key: document[key] for key in ("lock", "image_id", "started_at", "ended_at", "attempt")})
+    imported = () if run.imported_at is None else ("imported_at",)
+    fields = ("lock", "image_id", "started_at", "ended_at", "attempt", *imported)
+    output.print_fields({key: document[key] for key in fields})
     for title in ("platform", "host", "timings", "blobs", "packages"):
         click.echo(f"\n{title}")
         output.print_fields({f"  {key}": _short(value) for key, value in document[title].items()})
@@ -116,8 +119,15 @@ def print_runs(runs: Sequence[Run]) -> None:
             "running" if run.end is None else run.end.outcome,
             run.start.isolation,
             run.start.lock,
-            "" if run.end is None or not run.end.failure_class else run.end.failure_class,
+            "; ".join(_remarks(run)),
         )
         for run in runs
     ]
     output.print_table(("run", "started", "outcome", "isolation", "lock", ""), rows)
+
+
+def _remarks(run: Run) -> Iterator[str]:
+    if run.end is not None and run.end.failure_class:
+        yield run.end.failure_class
+    if run.imported_at is not None:
+        yield "imported"

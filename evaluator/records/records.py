@@ -3,14 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select
 
 from artifacts.digest import Descriptor, Digest
-from artifacts.errors import RefusedError, UnknownNameError
+from artifacts.errors import IntegrityError, RefusedError, UnknownNameError
+from evaluator.records.documents import encode_run
 from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
-from evaluator.records.tables import open_runs, run_blobs, run_ends, run_metrics, run_packages, runs
+from evaluator.records.tables import imported_runs, open_runs, run_blobs, run_ends, run_metrics, run_packages, runs
 from evaluator.statistics.figures import Interval, Metric
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import locks
@@ -39,7 +41,7 @@ class Records:
         with writing(self._engine) as connection:
             if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
                 raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-            connection.execute(insert(runs), {column.name: getattr(start, column.name) for column in runs.columns})
+            _insert_start(connection, start)
             connection.execute(insert(open_runs), {"run": start.id})
 
     def finish(self, run: RunId, end: RunEnd) -> None:
@@ -58,11 +60,7 @@ class Records:
             if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
                 end = replace(end, ended_at=recorded.start.started_at)
             check_end(recorded.start, end)
-            for table, rows in _rows_of(run, end):
-                if rows:
-                    connection.execute(insert(table), rows)
-            names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
-            connection.execute(insert(run_ends), {"run": run} | {name: getattr(end, name) for name in names})
+            _insert_end(connection, run, end)
             connection.execute(delete(open_runs).where(open_runs.c.run == run))
 
     def get(self, run: RunId) -> Run:
@@ -98,6 +96,42 @@ class Records:
                 yield Digest(digest)
 
 
+def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
+    """Record an ended run that came from somewhere else, under its id; false where it is recorded already.
+
+    Its lock is stored, in the same transaction at the latest.
+
+    Raises:
+        IntegrityError: another run is recorded under its id.
+    """
+    recorded = next(iter(_load(connection, [run.id])), None)
+    if recorded is not None:
+        if recorded.end is None or encode_run(recorded) != encode_run(run):
+            raise IntegrityError(
+                f"{run.id} is recorded here with other content",
+                where=run.id,
+                next_step="one of the two records was changed: ask the one who made the run",
+            )
+        return False
+    assert run.end is not None
+    _insert_start(connection, run.start)
+    _insert_end(connection, run.id, run.end)
+    connection.execute(insert(imported_runs), {"run": run.id, "at": at})
+    return True
+
+
+def _insert_start(connection: Connection, start: RunStart) -> None:
+    connection.execute(insert(runs), {column.name: getattr(start, column.name) for column in runs.columns})
+
+
+def _insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
+    for table, rows in _rows_of(run, end):
+        if rows:
+            connection.execute(insert(table), rows)
+    names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
+    connection.execute(insert(run_ends), {"run": run} | {name: getattr(end, name) for name in names})
+
+
 def _get(connection: Connection, run: RunId) -> Run:
     found = _load(connection, [run])
     if not found:
@@ -106,14 +140,20 @@ def _get(connection: Connection, run: RunId) -> Run:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in five queries however many they are."""
+    """The runs of ``ids``, in that order, in six queries however many they are."""
     if not ids:
         return ()
     starts = {row.id: _start(row) for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
     ends = {row.run: row for row in connection.execute(select(run_ends).where(run_ends.c.run.in_(ids)))}
+    imported = select(imported_runs).where(imported_runs.c.run.in_(ids))
+    arrivals: dict[str, datetime] = {row.run: row.at for row in connection.execute(imported)}
     parts = {table.name: _by_run(connection, table, ids) for table in (run_metrics, run_packages, run_blobs)}
     return tuple(
-        Run(starts[id_], _end(ends[id_], {name: rows[id_] for name, rows in parts.items()}) if id_ in ends else None)
+        Run(
+            starts[id_],
+            _end(ends[id_], {name: rows[id_] for name, rows in parts.items()}) if id_ in ends else None,
+            arrivals.get(id_),
+        )
         for id_ in ids
         if id_ in starts
     )

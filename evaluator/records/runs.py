@@ -87,10 +87,14 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as recorded; without an end it is still running, or was abandoned and not yet reaped."""
+    """A run as recorded; without an end it is still running, or was abandoned and not yet reaped.
+
+    ``imported_at``: when it came in a bundle, of one that ran somewhere else.
+    """
 
     start: RunStart
     end: RunEnd | None
+    imported_at: datetime | None = None
 
     @property
     def id(self) -> RunId:

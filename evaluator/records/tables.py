@@ -1,7 +1,8 @@
 """The tables of runs, in the catalogue's schema. Migrations make them; nothing else does.
 
 A run is a row at its start and a row at its end; what was measured is written before the row of the end, in the same
-transaction, and sealed by it. Only ``open_runs`` changes: it says which runs have no end yet.
+transaction, and sealed by it. Only ``open_runs`` changes: it says which runs have no end yet. ``imported_runs`` says
+which came in a bundle, and so ran somewhere else.
 """
 
 from typing import Any
@@ -81,4 +82,13 @@ run_blobs = _of_end(
     Column("role", Text, primary_key=True),
     Column("digest", DIGEST, nullable=False),
     Column("size", Integer, nullable=False),
+)
+
+imported_runs = Table(
+    "imported_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
 )

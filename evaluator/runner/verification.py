@@ -37,13 +37,20 @@ def read_manifests(lock: Lock, store: BlobStore) -> Mapping[Kind, Manifest]:
     """The manifests that the lock names, verified and parsed.
 
     Raises:
-        IntegrityError: one is missing, or not what its digest says.
+        IntegrityError: one is missing, not what its digest says, or of another kind than the lock says.
         InvalidInputError: one is of a format that this version does not read.
     """
-    return {
-        kind: parse_published(read(store, artifact.digest, name=f"the manifest of {title(kind, artifact)}"))
-        for kind, artifact in lock.artifacts().items()
-    }
+    found = {}
+    for kind, artifact in lock.artifacts().items():
+        name = f"the manifest of {title(kind, artifact)}"
+        found[kind] = parse_published(read(store, artifact.digest, name=name))
+        if found[kind].kind != kind:
+            raise IntegrityError(
+                f"{name} is that of a {found[kind].kind}",
+                where=name,
+                next_step="lock the request again; this lock was made by hand",
+            )
+    return found
 
 
 def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress: Progress) -> Verified:

@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, func, insert, select
+from sqlalchemy import Engine, func, insert, select
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.catalogue.database import reading, writing
-from registry.catalogue.entries import Entry, Provenance, Published, VersionTakenError
+from registry.catalogue.entries import Entry, Provenance, Published
+from registry.catalogue.insertion import insert_lock, insert_version, is_published
 from registry.catalogue.queries import entries, entry, of_version, unknown_name, unknown_version
-from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
+from registry.catalogue.rows import key_of, reference_of
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
-from registry.lockfile import Lock, dump
+from registry.lockfile import Lock, load
 from registry.manifests import Manifest
-from registry.manifests.identity import content, manifest_digest, parse_published
+from registry.manifests.identity import manifest_digest, parse_published
 from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
@@ -46,20 +47,8 @@ class Catalogue:
         Raises:
             VersionTakenError: the version is published with other content.
         """
-        reference, digest = reference_of(manifest), manifest_digest(manifest)
         with writing(self._engine) as connection:
-            if self._is_published(connection, reference, digest):
-                return Published(reference, digest, changed=False)
-            key_row, version, parts = key_of(reference), *rows_of_version(manifest)
-            sources = json.dumps(dict(provenance.sources))
-            text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
-            connection.execute(insert(manifests), key_row | text)
-            for table, rows in parts:
-                if rows:
-                    connection.execute(insert(table), [key_row | row for row in rows])
-            version |= {"digest": digest, "published_at": self._clock()}
-            connection.execute(insert(versions), key_row | version)
-        return Published(reference, digest, changed=True)
+            return insert_version(connection, manifest, provenance, self._clock())
 
     def would_change(self, manifest: Manifest) -> Published:
         """What ``publish`` would do, without doing it.
@@ -69,7 +58,7 @@ class Catalogue:
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
         with reading(self._engine) as connection:
-            return Published(reference, digest, changed=not self._is_published(connection, reference, digest))
+            return Published(reference, digest, changed=not is_published(connection, reference, digest))
 
     def get(self, reference: Reference) -> Entry:
         """The entry of one version.
@@ -142,13 +131,8 @@ class Catalogue:
 
     def put_lock(self, lock: Lock) -> bool:
         """Keep a lock under its id; false where it is kept already."""
-        row, blobs = rows_of_lock(lock)
         with writing(self._engine) as connection:
-            if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
-                return False
-            connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
-            connection.execute(insert(locks), row | {"text": dump(lock), "created_at": self._clock()})
-        return True
+            return insert_lock(connection, lock, self._clock())
 
     def get_lock(self, lock: Digest) -> str:
         """The text of a stored lock.
@@ -161,6 +145,12 @@ class Catalogue:
         if text is None:
             raise _unknown_lock(lock)
         return text
+
+    def locks(self) -> Iterator[Lock]:
+        """Every stored lock."""
+        with reading(self._engine) as connection:
+            for id_, text in connection.execute(select(locks.c.id, locks.c.text).order_by(locks.c.id)):
+                yield load(text, id_)
 
     def find_lock(self, text: str) -> Digest:
         """The id of the stored lock that ``text`` spells, or alone begins with: ``sha256:`` and 8 hex digits or more.
@@ -199,19 +189,6 @@ class Catalogue:
             for table in (files, lock_blobs):
                 for digest in connection.execute(select(table.c.digest).where(table.c.tree).distinct()).scalars():
                     yield Digest(digest)
-
-    def _is_published(self, connection: Connection, reference: Reference, digest: Digest) -> bool:
-        found = connection.execute(
-            select(versions.c.version, versions.c.digest).where(of_version(versions, reference))
-        ).first()
-        if found is None or found.digest == digest:
-            return found is not None
-        raise VersionTakenError(
-            f"{reference.kind}/{reference.name}@{found.version} is published with other content: {found.digest}, "
-            f"not {digest}",
-            where=str(reference),
-            next_step="give the new content a new version",
-        )
 
     def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
         with writing(self._engine) as connection:

@@ -1,0 +1,124 @@
+"""bundle create, bundle import: a lock or a run with all of its bytes in one file, for where no network is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli import output
+from api.cli.artifacts_commands import RUN_PREFIX, published_document
+from api.cli.invocation import Invocation
+from api.cli.lock_commands import read_lock
+from api.cli.output import say
+
+if TYPE_CHECKING:
+    from evaluator.bundles import Imported
+    from evaluator.records.runs import Run
+    from registry.lockfile import Lock
+
+
+@click.group(no_args_is_help=False)
+def bundle() -> None:
+    """Bundles: a lock, and a run of it, with every byte in one file."""
+
+
+@bundle.command()
+@click.argument("target", metavar="LOCK|RUN", help="A lockfile, a lock's id, or run/ID.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The bundle's file.",
+)
+@click.option("--platform", metavar="OS/ARCH/DEVICE", default="", help="Only what this platform needs; default: all.")
+@click.pass_obj
+def create(invocation: Invocation, target: str, out: Path, platform: str) -> None:
+    """Write a lock, and a run with its record, with every blob that they name."""
+    from evaluator.bundles import create_bundle  # noqa: PLC0415
+    from registry.bundled import not_brought  # noqa: PLC0415
+
+    lock, run = _named(invocation, target)
+    created = create_bundle(out, lock, run, invocation.opened.store, invocation.progress, platform=platform)
+    for warning in not_brought(created.platforms):
+        say(f"warning: {warning}")
+    runs = [] if run is None else [run.id]
+    if invocation.as_json:
+        output.print_json(
+            {
+                "path": str(out),
+                "digest": created.file.digest,
+                "bytes": created.file.size,
+                "lock": lock.id,
+                "runs": runs,
+                "platforms": [str(one) for one in created.platforms],
+                "blobs": created.blobs,
+            }
+        )
+        return
+    click.echo(f"{out}  {output.byte_count(created.file.size)}  {created.file.digest}")
+    output.print_fields(
+        {
+            "lock": lock.id,
+            "runs": ", ".join(runs) or "none: what imports it has nothing to compare a rerun with",
+            "platforms": ", ".join(str(one) for one in created.platforms),
+            "blobs": created.blobs,
+        }
+    )
+
+
+def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
+    """The lock that ``target`` names or whose run it names, and that run."""
+    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+
+    if not target.startswith(RUN_PREFIX):
+        return read_lock(invocation, target), None
+    run = invocation.opened.records.get(parse_run_id(target))
+    return read_lock(invocation, run.start.lock), run
+
+
+@bundle.command("import")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), help="What `bundle create` wrote.")
+@click.pass_obj
+def import_(invocation: Invocation, file: Path) -> None:
+    """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
+    from api.wiring import now  # noqa: PLC0415
+    from evaluator.bundles import import_bundle  # noqa: PLC0415
+    from registry.bundled import not_brought  # noqa: PLC0415
+
+    registry = invocation.opened
+    found = import_bundle(file, registry.store, registry.database, now, invocation.progress)
+    for warning in (*found.warnings, *not_brought(found.platforms)):
+        say(f"warning: {warning}")
+    for reference, reason in found.artifacts.kept_out.items():
+        say(f"{reference} is not in the catalogue, and the lock runs without: {reason}")
+    if invocation.as_json:
+        output.print_json(_document(found))
+        return
+    click.echo(f"{'imported' if found.changed else 'already there:'} {found.lock.id}")
+    output.print_fields(
+        {
+            "artifacts": ", ".join(str(one.reference) for one in found.artifacts.published) or "none",
+            "runs": ", ".join(found.runs) or "none",
+            "platforms": ", ".join(str(one) for one in found.platforms),
+            "blobs": found.blobs,
+        }
+    )
+    click.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock.id)}")
+
+
+def _document(found: "Imported") -> dict[str, object]:
+    return {
+        "lock": found.lock.id,
+        "changed": found.changed,
+        "runs": [{"run": run, "changed": is_new} for run, is_new in found.runs.items()],
+        "platforms": [str(one) for one in found.platforms],
+        "artifacts": [published_document(one) for one in found.artifacts.published],
+        "kept_out": [
+            {"kind": one.kind, "name": one.name, "version": str(one.version), "reason": reason}
+            for one, reason in found.artifacts.kept_out.items()
+        ],
+        "blobs": found.blobs,
+    }

@@ -1,0 +1,223 @@
+"""Reading a bundle that somebody else may have made: checked as a whole before a byte of it is kept."""
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from artifacts.bundles.contents import (
+    INDEX_FILE,
+    BundleError,
+    Index,
+    Listed,
+    decode_index,
+    decode_layout,
+    decode_manifest,
+    malformed,
+)
+from artifacts.bundles.tarfiles import Entry, cut_short, entries, pieces_of
+from artifacts.bundles.writing import BLOBS
+from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from artifacts.errors import IntegrityError
+from artifacts.files import open_regular, unreadable
+from artifacts.oci.documents import LAYOUT_FILE
+from artifacts.progress import Advance, Progress
+from artifacts.store import BlobStore, mismatch
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+LARGEST_DOCUMENTS: Final = 64 << 20
+"""Bytes that the documents of all roots may have together: they are held in memory."""
+_LARGEST_LAYOUT = 1 << 10
+_LARGEST_MANIFEST = 4 << 20
+_MOST_MANIFESTS = 1024
+_WRITERS = 4
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A root as it came: what it says has not been read yet, that its blobs are there is certain."""
+
+    media_type: str
+    digest: Digest
+    content: bytes
+    blobs: Mapping[Digest, int]
+
+
+class Bundle:
+    """An open bundle whose index, manifests and entries agree: each listed file is there once, of the listed size.
+
+    ``roots`` are in the order of the index. The bytes of blobs are not verified yet: ``store_into`` does it.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._entries = entries(descriptor)
+        decode_layout(self._whole(LAYOUT_FILE, self._entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
+        index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), _LARGEST_MANIFEST))
+        self.warnings = index.warnings
+        self.roots = self._roots(index)
+        self._check_entries(index)
+
+    def store_into(self, store: BlobStore, progress: Progress) -> int:
+        """Put the blobs of every root into ``store``, verified; how many they are.
+
+        Raises:
+            IntegrityError: one is not what its digest says.
+            UnavailableError: the store cannot be written.
+        """
+        wanted = {digest for root in self.roots for digest in root.blobs}
+        blobs = sorted(wanted, key=lambda digest: self._entry(_name(digest)).start)
+        size = sum(self._entry(_name(digest)).size for digest in blobs)
+        with progress.task("storing the blobs of the bundle", size) as advance, ThreadPoolExecutor(_WRITERS) as pool:
+            told, turn = advance, Lock()
+
+            def advance_in_turn(step: int) -> None:
+                with turn:
+                    told(step)
+
+            rest = iter(blobs)
+            try:
+                while some := tuple(islice(rest, _AT_ONCE)):
+                    for done in [pool.submit(self._put, store, digest, advance_in_turn) for digest in some]:
+                        done.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return len(blobs)
+
+    def _put(self, store: BlobStore, digest: Digest, advance: Advance) -> None:
+        name = _name(digest)
+        stream = io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
+        store.put(stream, digest, name=name, advance=advance)
+
+    def _roots(self, index: Index) -> tuple[Arrived, ...]:
+        """The roots that the manifests list; several manifests of one root are joined."""
+        if len(index.manifests) > _MOST_MANIFESTS:
+            raise malformed(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
+        found: dict[Digest, Arrived] = {}
+        room = LARGEST_DOCUMENTS
+        for blob in index.manifests:
+            listed = decode_manifest(self._document(blob, _LARGEST_MANIFEST), _name(blob.digest))
+            known = found.get(listed.root.digest)
+            if known is None:
+                content = self._document(listed.root, room)
+                room -= len(content)
+                known = found[listed.root.digest] = Arrived(listed.media_type, listed.root.digest, content, {})
+            found[known.digest] = self._joined(known, listed)
+        return tuple(found.values())
+
+    def _joined(self, known: Arrived, listed: Listed) -> Arrived:
+        if listed.media_type != known.media_type:
+            raise malformed(_name(known.digest), "two manifests give it different media types")
+        blobs = dict(known.blobs)
+        for blob in listed.blobs:
+            self._check_size(blob)
+            blobs[blob.digest] = blob.size
+        return Arrived(known.media_type, known.digest, known.content, blobs)
+
+    def _check_entries(self, index: Index) -> None:
+        """Nothing, where every file of the tar is one that the index lists."""
+        listed = {_name(digest) for root in self.roots for digest in (root.digest, *root.blobs)}
+        listed |= {_name(blob.digest) for blob in index.manifests} | {LAYOUT_FILE, INDEX_FILE}
+        for name in self._entries:
+            if name not in listed:
+                raise BundleError(
+                    f"this is no bundle: it holds {name}, and its index lists no such file",
+                    where=name,
+                    next_step="name a file that `benchlock bundle create` wrote",
+                )
+
+    def _document(self, blob: Descriptor, largest: int) -> bytes:
+        self._check_size(blob)
+        name = _name(blob.digest)
+        content = self._whole(name, self._entry(name), largest)
+        found = Descriptor(digest_bytes(content), len(content))
+        if found != blob:
+            raise mismatch(f"{name} in the bundle", blob.digest, found, next_step=_AGAIN)
+        return content
+
+    def _whole(self, name: str, entry: Entry, largest: int) -> bytes:
+        if entry.size > largest:
+            raise malformed(name, f"it has {entry.size} bytes, and {largest} are the most that it may have")
+        return b"".join(pieces_of(self._descriptor, entry.start, entry.start + entry.size, largest))
+
+    def _check_size(self, blob: Descriptor) -> None:
+        entry = self._entry(_name(blob.digest))
+        if entry.size != blob.size:
+            raise IntegrityError(
+                f"the bundle's index lies: it lists {blob.size} bytes of {blob.digest}, and {entry.size} are there",
+                where=_name(blob.digest),
+                next_step=_AGAIN,
+            )
+
+    def _entry(self, name: str) -> Entry:
+        found = self._entries.get(name)
+        if found is None:
+            if name in (LAYOUT_FILE, INDEX_FILE):
+                raise malformed(name, "it is not there")
+            raise IntegrityError(
+                f"the bundle's index lists {from_hex(name.removeprefix(BLOBS))}, and it is not there",
+                where=name,
+                next_step=_AGAIN,
+            )
+        return found
+
+
+_AGAIN = "copy or download the bundle again, or have it made again"
+
+
+@contextmanager
+def open_bundle(path: Path) -> Iterator[Bundle]:
+    """The bundle in the file ``path``, open as long as the context is held.
+
+    Raises:
+        InvalidInputError: there is no such file, or it is no bundle.
+        IntegrityError: it is damaged: cut short, or not what its index says.
+        UnavailableError: it cannot be read.
+    """
+    with open_regular(path) as file:
+        try:
+            bundle = Bundle(path, file.fileno())
+        except OSError as error:
+            raise unreadable(path, error) from error
+        except RecursionError as error:
+            raise malformed(INDEX_FILE, "its documents are nested without end") from error
+        yield bundle
+
+
+class _Slice(io.RawIOBase):
+    """The content of an entry; several may be read at once, since none moves the file's position."""
+
+    def __init__(self, path: Path, descriptor: int, entry: Entry) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._place = entry.start
+        self._end = entry.start + entry.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._end - self._place)
+        try:
+            count = os.preadv(self._descriptor, [view[:wanted]], self._place)
+        except OSError as error:
+            raise unreadable(self._path, error) from error
+        if wanted and not count:
+            raise cut_short(f"byte {self._place}")
+        self._place += count
+        return count
+
+
+def _name(digest: Digest) -> str:
+    return BLOBS + to_hex(digest)

@@ -1,0 +1,179 @@
+"""Bundles of a lock, or of a run with its lock: made from a registry, and taken into another one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine
+
+from artifacts.bundles.contents import BundleError, Part, Root
+from artifacts.bundles.reading import Arrived, Bundle, open_bundle
+from artifacts.bundles.writing import write_bundle
+from artifacts.digest import Descriptor
+from artifacts.errors import InvalidInputError
+from artifacts.progress import Progress
+from artifacts.store import BlobStore
+from evaluator.records.documents import check_fit, decode_run, encode_run
+from evaluator.records.records import keep_imported
+from evaluator.records.runs import Run, RunId
+from evaluator.runner.agreement import check_agreement
+from evaluator.runner.verification import read_manifests
+from registry.bundled import (
+    LOCK_TYPE,
+    Admitted,
+    admit,
+    check_parts,
+    choose_platforms,
+    find_platforms,
+    parts_of_lock,
+)
+from registry.catalogue.database import writing
+from registry.catalogue.insertion import insert_lock
+from registry.lockfile import Lock, LockedPlatform, dump, load
+from registry.packaging import name_version
+
+RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A bundle that was written: its digest and size, its platforms, and how many blobs are in it."""
+
+    file: Descriptor
+    platforms: tuple[LockedPlatform, ...]
+    blobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came: a lock and runs, each with whether it is new here, and the catalogue's entries.
+
+    ``platforms`` are those on which the lock can run now; ``warnings`` what a newer schema may mean.
+    """
+
+    lock: Lock
+    is_new: bool
+    runs: Mapping[RunId, bool]
+    platforms: tuple[LockedPlatform, ...]
+    artifacts: Admitted
+    blobs: int
+    warnings: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the registry says more than before."""
+        return self.is_new or any(self.runs.values()) or any(one.changed for one in self.artifacts.published)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """What a bundle says that it brings; nothing of it is in the registry yet."""
+
+    lock: Lock
+    platforms: tuple[LockedPlatform, ...]
+    runs: tuple[Run, ...]
+
+
+def create_bundle(
+    path: Path, lock: Lock, run: Run | None, store: BlobStore, progress: Progress, *, platform: str = ""
+) -> Created:
+    """Write ``lock`` with every blob that it names, and ``run`` with its own, to the file ``path``.
+
+    ``platform`` limits it to what that one of the lock's platforms needs. The same arguments give the same bytes.
+
+    Raises:
+        InvalidInputError: the lock has no such platform, or the run has not ended.
+        IntegrityError: a blob is missing or damaged; there is no file.
+        UnavailableError: the file cannot be written.
+    """
+    platforms = choose_platforms(lock, platform)
+    roots = [Root(LOCK_TYPE, dump(lock).encode(), parts_of_lock(lock, platforms, store))]
+    if run is not None:
+        content, parts = encode_run(run), {part.blob.digest: part for part in _parts_of_run(run)}
+        roots.append(Root(RUN_TYPE, content, tuple(parts.values())))
+    file = write_bundle(path, roots, store, progress)
+    return Created(file, platforms, len({part.blob.digest for root in roots for part in root.parts}))
+
+
+def import_bundle(
+    path: Path, store: BlobStore, database: Engine, now: Callable[[], datetime], progress: Progress
+) -> Imported:
+    """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
+
+    Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
+    be seen, and what was stored is garbage that a collection frees.
+
+    Raises:
+        InvalidInputError: the file is no bundle, or of a newer version; nothing was changed.
+        IntegrityError: something is not what its digest, or the lock, says; nothing was changed.
+        UnavailableError: it cannot be read, or the registry not written.
+    """
+    try:
+        with open_bundle(path) as bundle, store.writing():
+            claimed = _read_roots(bundle)
+            with store.together():
+                count = bundle.store_into(store, progress)
+            return _keep(bundle, claimed, count, store, database, now)
+    except RecursionError as error:
+        raise BundleError(
+            f"a document in {path} is nested without end", where=str(path), next_step="ask for another bundle"
+        ) from error
+
+
+def _read_roots(bundle: Bundle) -> _Claimed:
+    """The lock and the runs, as far as they can be checked without their blobs."""
+    locks = [root for root in bundle.roots if root.media_type == LOCK_TYPE]
+    records = [root for root in bundle.roots if root.media_type == RUN_TYPE]
+    if len(locks) != 1 or len(locks) + len(records) != len(bundle.roots):
+        raise BundleError(
+            "the bundle does not bring one lock, and runs of it, and nothing else",
+            where=", ".join(root.media_type for root in bundle.roots),
+            next_step="use the version of benchlock that wrote it",
+        )
+    lock = load(_text(locks[0]), "the lock in the bundle")
+    runs = tuple(_read_run(record, lock) for record in records)
+    return _Claimed(lock, find_platforms(lock, locks[0].blobs), runs)
+
+
+def _read_run(record: Arrived, lock: Lock) -> Run:
+    run = decode_run(record.content, f"the record {record.digest} in the bundle")
+    check_fit(run, lock)
+    check_parts(_parts_of_run(run), record.blobs)
+    return run
+
+
+def _text(root: Arrived) -> str:
+    try:
+        return root.content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"the lock in the bundle is not UTF-8: {error.reason}", where=root.digest, next_step="ask for it again"
+        ) from error
+
+
+def _parts_of_run(run: Run) -> tuple[Part, ...]:
+    assert run.end is not None
+    return tuple(Part(blob, f"{run.id} {role}") for role, blob in sorted(run.end.blobs.items()))
+
+
+def _keep(
+    bundle: Bundle, claimed: _Claimed, count: int, store: BlobStore, database: Engine, now: Callable[[], datetime]
+) -> Imported:
+    """What can only be checked with the blobs at hand; then one transaction."""
+    lock = claimed.lock
+    listed = next(root.blobs for root in bundle.roots if root.media_type == LOCK_TYPE)
+    check_parts(parts_of_lock(lock, claimed.platforms, store), listed)
+    manifests = read_manifests(lock, store)
+    for platform in claimed.platforms:
+        check_agreement(lock, platform, manifests)
+    with writing(database) as connection:
+        at = now()
+        is_new = insert_lock(connection, lock, at)
+        admitted = admit(connection, manifests, lock, listed.keys(), at)
+        runs = {run.id: keep_imported(connection, run, at) for run in claimed.runs}
+    for published in admitted.published:
+        name_version(store, manifests[published.reference.kind])
+    warnings = (*bundle.warnings, *lock.warnings)
+    return Imported(lock, is_new, runs, claimed.platforms, admitted, count, warnings)

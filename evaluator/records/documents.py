@@ -1,0 +1,193 @@
+"""A run's record as a document that travels: canonical JSON of all its rows, read back without trust."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from artifacts.canonical import canonical
+from artifacts.digest import Descriptor
+from artifacts.errors import IntegrityError, InvalidInputError
+from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
+from evaluator.statistics.figures import Interval, Metric
+from registry.catalogue.tables import moment
+from registry.lockfile import Count, DigestText, Lock, Whole
+
+SCHEMA: Final = (1, 0)
+"""Major and minor version of what is written here."""
+
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+_Role = Annotated[str, Meta(pattern=r"\A[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=64)]
+_Fact = str | int | float | bool | None
+
+
+class _Blob(Struct, frozen=True, forbid_unknown_fields=True):
+    digest: DigestText
+    size: Whole
+
+
+class _Metric(Struct, frozen=True, forbid_unknown_fields=True):
+    name: _Name
+    value: float
+    unit: str
+    direction: Literal["higher", "lower"]
+    n: Count
+    ci: tuple[float | None, float | None]
+    version: Count
+
+
+class _End(Struct, frozen=True, forbid_unknown_fields=True):
+    outcome: Outcome
+    failure_class: str | None
+    failure_message: str | None
+    metrics: tuple[_Metric, ...]
+    packages: dict[_Name, _Name]
+    blobs: dict[_Role, _Blob]
+    timings: dict[_Name, float]
+    details: dict[str, Any]
+    ended_at: str
+
+
+class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+    schema: str
+    id: str
+    lock: DigestText
+    attempt: Count
+    isolation: Isolation
+    platform: dict[_Name, str]
+    host: dict[_Name, _Fact | list[_Fact]]
+    image_id: DigestText | None
+    process: dict[_Name, _Fact]
+    started_at: str
+    end: _End
+
+
+def encode_run(run: Run) -> bytes:
+    """The document of an ended run: the same bytes wherever the run is recorded.
+
+    Raises:
+        InvalidInputError: it has no end yet.
+    """
+    if run.end is None:
+        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
+    return canonical(_document(run.start, run.end))
+
+
+def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
+    ended = {
+        "outcome": end.outcome,
+        "failure_class": end.failure_class,
+        "failure_message": end.failure_message,
+        "metrics": [_metric(metric) for metric in sorted(end.metrics, key=lambda metric: metric.name)],
+        "packages": dict(end.packages),
+        "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
+        "timings": dict(end.timings),
+        "details": dict(end.details),
+        "ended_at": moment(end.ended_at),
+    }
+    names = ("id", "lock", "attempt", "isolation", "image_id")
+    maps = {name: dict(getattr(start, name)) for name in ("platform", "host", "process")}
+    begun = {name: getattr(start, name) for name in names} | maps | {"started_at": moment(start.started_at)}
+    return {"schema": ".".join(map(str, SCHEMA)), **begun, "end": ended}
+
+
+def _metric(metric: Metric) -> dict[str, Any]:
+    names = ("name", "value", "unit", "direction", "n", "version")
+    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]}
+
+
+def decode_run(content: bytes, where: str) -> Run:
+    """The run of a document that somebody else may have written, checked as any record that is stored.
+
+    Raises:
+        InvalidInputError: it is no such document, of another schema, or a record with a gap.
+    """
+    try:
+        _check_schema(content, where)
+        record = msgspec.json.decode(content, type=_Record)
+        run = Run(_start(record), _end(record.end))
+        written = encode_run(run)
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # of times too, out of range or none
+        raise _malformed(where, str(error)) from error
+    if written != content:
+        raise _malformed(where, "it is not canonical JSON")
+    if len({metric.name for metric in record.end.metrics}) != len(record.end.metrics):
+        raise _malformed(where, "it has a metric twice")
+    check_start(run.start)
+    assert run.end is not None
+    check_end(run.start, run.end)
+    return run
+
+
+def check_fit(run: Run, lock: Lock) -> None:
+    """Nothing, where the run can be one of ``lock``.
+
+    Raises:
+        IntegrityError: it is of another lock, or of a platform, an image or metrics that the lock does not have.
+    """
+    assert run.end is not None
+    platforms = {f"{one}, Python {one.python}": one.image_id for one in lock.image.platforms}
+    ran_on = f"{run.start.platform_name}, Python {run.start.platform['python']}"
+    faults = {
+        f"the lock {run.start.lock}": run.start.lock != lock.id,
+        f"the platform {ran_on}": ran_on not in platforms,
+        f"the image {run.start.image_id}": run.start.image_id not in (None, platforms.get(ran_on)),
+    } | {
+        f"the metric {metric.name} by definition {metric.version}": lock.metrics.get(metric.name) != metric.version
+        for metric in run.end.metrics
+    }
+    for what, is_foreign in faults.items():
+        if is_foreign:
+            raise IntegrityError(
+                f"the record of {run.id} does not fit its lock {lock.id}: it says {what}",
+                where=run.id,
+                next_step="ask for the bundle again, of the one who made the run",
+            )
+
+
+def _start(record: _Record) -> RunStart:
+    return RunStart(
+        id=RunId(record.id),
+        lock=record.lock,
+        attempt=record.attempt,
+        isolation=record.isolation,
+        platform=record.platform,
+        host=record.host,
+        process=record.process,
+        started_at=datetime.fromisoformat(record.started_at),
+        image_id=record.image_id,
+    )
+
+
+def _end(end: _End) -> RunEnd:
+    return RunEnd(
+        outcome=end.outcome,
+        ended_at=datetime.fromisoformat(end.ended_at),
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(
+            Metric(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version)
+            for one in end.metrics
+        ),
+        packages=end.packages,
+        blobs={role: Descriptor(blob.digest, blob.size) for role, blob in end.blobs.items()},
+        timings=end.timings,
+        details=end.details,
+    )
+
+
+def _check_schema(content: bytes, where: str) -> None:
+    schema = msgspec.json.decode(content, type=dict[str, Any]).get("schema")
+    if schema != ".".join(map(str, SCHEMA)):
+        raise InvalidInputError(
+            f"{where} has schema {schema!r}, and {SCHEMA[0]}.{SCHEMA[1]} is understood",
+            where=where,
+            next_step="use the version of benchlock that wrote it",
+        )
+
+
+def _malformed(where: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{where} is no record of a run: {reason.splitlines()[0]}", where=where, next_step="have it written again"
+    )

@@ -1,0 +1,34 @@
+"""Which runs came in a bundle, and when.
+
+Written out in full: a revision says what the schema was when it was made, whatever the table modules say later.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from registry.catalogue.guards import Guard, triggers
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+GUARD = Guard("imported_runs", (("run",),))
+
+
+def upgrade() -> None:
+    op.create_table(
+        "imported_runs",
+        sa.Column("run", sa.String(30), nullable=False),
+        sa.Column("at", sa.String(27), nullable=False),
+        sa.PrimaryKeyConstraint("run", name="pk_imported_runs"),
+        sa.ForeignKeyConstraint(("run",), ("runs.id",), name="fk_imported_runs_run_runs"),
+        sqlite_with_rowid=False,
+    )
+    for statement in triggers(GUARD, op.get_context().dialect.name).values():
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    """Drop it; on SQLite the triggers go with their table."""
+    op.drop_table("imported_runs")

@@ -1,0 +1,169 @@
+"""What of a lock is in a bundle: every blob that it names, for all of its platforms or for some."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection
+
+from artifacts.bundles.contents import BundleError, Part
+from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.store import BlobStore, read
+from artifacts.trees import read_tree
+from registry.catalogue.entries import Provenance, Published, VersionTakenError
+from registry.catalogue.insertion import insert_version
+from registry.catalogue.rows import reference_of
+from registry.lockfile import Lock, LockedPlatform
+from registry.manifests import Manifest, files_of
+from registry.named import named
+from registry.names import Kind, Reference
+
+LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
+
+_LARGEST = {"manifest": 16 << 20, "tree": 256 << 20}
+"""Bytes of what is read into memory, by sort."""
+_AGAIN = "copy or download the bundle again, or have it made again"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What of a bundle's artifacts is in the catalogue now, and why the others are not."""
+
+    published: tuple[Published, ...]
+    kept_out: Mapping[Reference, str]
+
+
+def choose_platforms(lock: Lock, text: str) -> tuple[LockedPlatform, ...]:
+    """The platforms of ``lock`` that ``text`` spells as OS/ARCH/DEVICE; all of them where it is empty.
+
+    Raises:
+        InvalidInputError: the lock has none of that name.
+    """
+    found = tuple(one for one in lock.image.platforms if text in ("", str(one)))
+    if not found:
+        raise InvalidInputError(
+            f"the lock has no platform {text}",
+            where=f"--platform {text}",
+            next_step=f"it has {', '.join(map(str, lock.image.platforms))}",
+        )
+    return found
+
+
+def parts_of_lock(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> tuple[Part, ...]:
+    """Every blob that ``lock`` names and that its ``platforms`` need, those inside trees too, each once.
+
+    Raises:
+        IntegrityError: a manifest or the listing of a tree is missing or damaged, or the lock gives a blob two sizes.
+        InvalidInputError: what the lock calls a tree is none.
+    """
+    parts: dict[Digest, Part] = {}
+    for part in _parts(lock, platforms, store):
+        known = parts.setdefault(part.blob.digest, part)
+        if known.blob != part.blob:
+            raise IntegrityError(
+                f"the lock says that {known.name} has {known.blob.size} bytes, and {part.name}, under the same digest "
+                f"{known.blob.digest}, {part.blob.size}",
+                where=part.name,
+                next_step="lock the request again",
+            )
+    return tuple(parts.values())
+
+
+def _parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> Iterator[Part]:
+    for one in named(lock):
+        if one.platform is not None and one.platform not in platforms:
+            continue
+        if one.sort == "tree":
+            for entry in read_tree(store, Descriptor(one.digest, one.size or 0), name=one.name):
+                yield Part(Descriptor(entry.digest, entry.size), f"{one.name}{entry.path}")
+            yield Part(store.stat(one.digest), f"the listing of {one.name}")
+        elif one.size is None:
+            yield Part(Descriptor(one.digest, len(read(store, one.digest, name=one.name))), one.name)
+        else:
+            yield Part(Descriptor(one.digest, one.size), one.name)
+
+
+def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlatform, ...]:
+    """The platforms of ``lock`` that a bundle brings, which lists blobs by digest with their sizes.
+
+    Nothing is read for it but the lock: what lies inside trees is not looked at.
+
+    Raises:
+        IntegrityError: a blob that every run needs is not listed, no platform is whole, or one is there in part.
+        BundleError: a manifest or the listing of a tree is too large to be one.
+    """
+    blobs = tuple(named(lock))
+    for one in blobs:
+        if listed.get(one.digest, 0) > _LARGEST.get(one.sort, listed.get(one.digest, 0)):
+            raise BundleError(f"{one.name} has {listed[one.digest]} bytes, too many for a {one.sort}", where=one.name)
+    missing = [one for one in blobs if one.digest not in listed]
+    whole = tuple(one for one in lock.image.platforms if not any(other.platform == one for other in missing))
+    needed = {one.digest for one in blobs if one.platform is None or one.platform in whole}
+    partial = {one.platform for one in blobs if one.digest in listed and one.digest not in needed}
+    for one in missing:
+        if one.platform is None or one.platform in partial or not whole:
+            raise _missing(one.name, one.digest)
+    return whole
+
+
+def check_parts(parts: Collection[Part], listed: Mapping[Digest, int]) -> None:
+    """Nothing, where a bundle lists ``parts`` and nothing else, in their sizes.
+
+    Raises:
+        IntegrityError: a part is missing, or listed with another size.
+        BundleError: more is listed.
+    """
+    for part in parts:
+        size = listed.get(part.blob.digest)
+        if size is None:
+            raise _missing(part.name, part.blob.digest)
+        if size != part.blob.size:
+            raise IntegrityError(
+                f"{part.name} has {size} bytes, and the lock says {part.blob.size}", where=part.name, next_step=_AGAIN
+            )
+    for digest in sorted(listed.keys() - {part.blob.digest for part in parts}):
+        raise BundleError(f"the bundle brings {digest}, which nothing in it names", where=digest, next_step=_AGAIN)
+
+
+def admit(
+    connection: Connection,
+    manifests: Mapping[Kind, Manifest],
+    lock: Lock,
+    blobs: Collection[Digest],
+    at: datetime,
+) -> Admitted:
+    """Publish the artifacts of a lock that came in a bundle with ``blobs``; no version changes that is there already.
+
+    One that has files which did not come, or whose version has other content here, stays out of the catalogue: the
+    lock runs all the same.
+    """
+    published, kept_out = [], {}
+    for manifest in manifests.values():
+        reference = reference_of(manifest)
+        absent = [file.path for file in files_of(manifest) if from_hex(str(file.sha256)) not in blobs]
+        if absent:
+            kept_out[reference] = f"the bundle does not bring {absent[0]}" + (
+                f" and {len(absent) - 1} more of its files" if len(absent) > 1 else ""
+            )
+            continue
+        provenance = Provenance("", {file.path: f"bundle:{lock.id}" for file in files_of(manifest)})
+        try:
+            published.append(insert_version(connection, manifest, provenance, at))
+        except VersionTakenError as error:
+            kept_out[reference] = error.what
+    return Admitted(tuple(published), kept_out)
+
+
+def not_brought(platforms: Collection[LockedPlatform]) -> tuple[str, ...]:
+    """What a bundle of these platforms cannot bring, in words: the layers of finished images, which engines pull."""
+    return tuple(
+        f"{one} runs the finished image {one.reference}, which no bundle brings: the engine must have it, or pull it"
+        for one in platforms
+        if one.finished
+    )
+
+
+def _missing(name: str, digest: Digest) -> IntegrityError:
+    return IntegrityError(f"the bundle lacks {name}: expected {digest}, found nothing", where=name, next_step=_AGAIN)

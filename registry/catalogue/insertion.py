@@ -1,0 +1,65 @@
+"""Writing a version or a lock, in a transaction that its caller holds: alone, or together with what came with it."""
+
+import json
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from artifacts.digest import Digest
+from registry.catalogue.entries import Provenance, Published, VersionTakenError
+from registry.catalogue.queries import of_version
+from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
+from registry.catalogue.tables import lock_blobs, locks, manifests, versions
+from registry.lockfile import Lock, dump
+from registry.manifests import Manifest
+from registry.manifests.identity import content, manifest_digest
+from registry.names import Reference
+
+
+def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> Published:
+    """Make a version visible; the same content again changes nothing.
+
+    Raises:
+        VersionTakenError: the version is published with other content.
+    """
+    reference, digest = reference_of(manifest), manifest_digest(manifest)
+    if is_published(connection, reference, digest):
+        return Published(reference, digest, changed=False)
+    key_row, version, parts = key_of(reference), *rows_of_version(manifest)
+    sources = json.dumps(dict(provenance.sources))
+    text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
+    connection.execute(insert(manifests), key_row | text)
+    for table, rows in parts:
+        if rows:
+            connection.execute(insert(table), [key_row | row for row in rows])
+    connection.execute(insert(versions), key_row | version | {"digest": digest, "published_at": at})
+    return Published(reference, digest, changed=True)
+
+
+def is_published(connection: Connection, reference: Reference, digest: Digest) -> bool:
+    """Whether the version is there with that content.
+
+    Raises:
+        VersionTakenError: it is there with other content.
+    """
+    found = connection.execute(
+        select(versions.c.version, versions.c.digest).where(of_version(versions, reference))
+    ).first()
+    if found is None or found.digest == digest:
+        return found is not None
+    raise VersionTakenError(
+        f"{reference.kind}/{reference.name}@{found.version} is published with other content: {found.digest}, "
+        f"not {digest}",
+        where=str(reference),
+        next_step="give the new content a new version",
+    )
+
+
+def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
+    """Keep a lock under its id; false where it is kept already."""
+    row, blobs = rows_of_lock(lock)
+    if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
+        return False
+    connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
+    connection.execute(insert(locks), row | {"text": dump(lock), "created_at": at})
+    return True

@@ -1,0 +1,487 @@
+"""What a bundle brings is checked before anything of it is visible; it changes nothing that is here."""
+
+import io
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from artifacts.bundles.contents import BundleError
+from artifacts.canonical import canonical
+from artifacts.digest import digest_bytes
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from artifacts.local import LocalStore
+from artifacts.memory import MemoryStore
+from artifacts.progress import SILENT
+from artifacts.store import BlobStore, verify
+from artifacts.store import read as read_blob
+from evaluator.bundles import Imported, import_bundle
+from evaluator.inventory import Inventory, damage
+from evaluator.records.documents import decode_run, encode_run
+from evaluator.records.records import Records
+from evaluator.records.runs import Run
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Provenance
+from registry.collection import collect
+from registry.lockfile import dump, load, read
+from registry.manifests import parse_published, plain
+from tests.support.bundled import (
+    OTHER_PLATFORM,
+    Bundled,
+    Document,
+    Files,
+    bundled,
+    changed,
+    name_of,
+    packed,
+    root_of,
+    run_of,
+    unpacked,
+    with_root,
+)
+
+Change = Callable[[Files], Files]
+
+
+class Registry:
+    """A registry that bundles are imported into."""
+
+    def __init__(self, store: BlobStore, database: Engine) -> None:
+        self.store = store
+        self.database = database
+        self.catalogue = Catalogue(database, self.now)
+        self.records = Records(database)
+
+    @staticmethod
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    def take(self, path: Path) -> Imported:
+        return import_bundle(path, self.store, self.database, self.now, SILENT)
+
+    def refuse(self, path: Path) -> BenchlockError:
+        """The error of a bundle that is refused: nothing is visible of it, and all that it left is freed."""
+        before = self.rows()
+        with pytest.raises(BenchlockError) as caught:
+            self.take(path)
+        assert self.rows() == before
+        self.gc()
+        assert self.damaged() == []
+        return caught.value
+
+    def rows(self) -> list[str]:
+        """Everything that the database holds, as SQL."""
+        with closing(sqlite3.connect(str(self.database.url.database))) as connection:
+            return list(connection.iterdump())
+
+    def gc(self) -> int:
+        return len(collect(self.store, self.catalogue, self.records.live_digests).digests)
+
+    def damaged(self) -> list[str]:
+        inventory = Inventory(self.store, self.catalogue, self.records)
+        return [fault.what for fault in damage(self.store, inventory.everything(), SILENT)]
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Bundled:
+    return bundled(MemoryStore(), tmp_path)
+
+
+@pytest.fixture
+def bundle(original: Bundled, tmp_path: Path) -> Path:
+    return original.create(tmp_path / "bundle.tar")
+
+
+@pytest.fixture
+def files(bundle: Path) -> Files:
+    return unpacked(bundle)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def registry(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -> Registry:
+    return Registry(LocalStore(tmp_path / "blobs") if request.param == "folder" else MemoryStore(), database)
+
+
+@pytest.fixture
+def empty(database: Engine) -> Registry:
+    return Registry(MemoryStore(), database)
+
+
+# What comes
+
+
+def test_everything_comes_and_stays(original: Bundled, bundle: Path, registry: Registry) -> None:
+    found = registry.take(bundle)
+    lock, run = original.lock, original.run
+    assert (found.lock, found.changed, found.runs, found.platforms) == (
+        lock, True, {run.id: True}, lock.image.platforms,
+    )  # fmt: skip
+    assert load(registry.catalogue.get_lock(lock.id), "lock") == lock
+    kept = registry.records.get(run.id)
+    assert replace(kept, imported_at=None) == run
+    assert kept.imported_at is not None
+    assert [str(entry.reference) for entry in registry.catalogue.list()] == [
+        "dataset/digits@1.0.0", "framework/onnxruntime@1.31.1", "image/onnxruntime-cpu@1.0.0", "model/digits@1.0.0",
+    ]  # fmt: skip
+    assert found.artifacts.kept_out == {}
+    assert registry.gc() == 0
+    assert registry.damaged() == []
+
+
+def test_what_came_says_that_it_came_in_a_bundle(original: Bundled, bundle: Path, empty: Registry) -> None:
+    empty.take(bundle)
+    for entry in empty.catalogue.list():
+        sources = set(empty.catalogue.provenance(entry.reference).sources.values())
+        assert sources <= {f"bundle:{original.lock.id}"}
+    local = run_of(original.lock, MemoryStore(), seconds=1)
+    empty.records.start(local.start)
+    assert empty.records.get(local.id).imported_at is None
+
+
+def test_importing_again_changes_nothing(bundle: Path, registry: Registry) -> None:
+    registry.take(bundle)
+    before = registry.rows(), set(registry.store.list())
+    again = registry.take(bundle)
+    assert (again.changed, list(again.runs.values())) == (False, [False])
+    assert (registry.rows(), set(registry.store.list())) == before
+
+
+def test_a_lock_comes_without_runs(original: Bundled, tmp_path: Path, empty: Registry) -> None:
+    found = empty.take(original.create(tmp_path / "lock.tar", alone=True))
+    assert found.runs == {}
+    assert empty.records.list() == ()
+    assert empty.gc() == 0
+
+
+def test_what_was_imported_is_bundled_in_the_same_bytes(
+    original: Bundled, bundle: Path, tmp_path: Path, empty: Registry
+) -> None:
+    empty.take(bundle)
+    lock = load(empty.catalogue.get_lock(original.lock.id), "lock")
+    again = Bundled(lock, empty.records.get(original.run.id), empty.store)
+    assert again.create(tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
+
+
+def test_a_damaged_blob_is_repaired(original: Bundled, bundle: Path, database: Engine, tmp_path: Path) -> None:
+    registry = Registry(LocalStore(tmp_path / "blobs"), database)
+    registry.take(bundle)
+    place = LocalStore(tmp_path / "blobs").path(original.lock.harness.digest)
+    place.chmod(0o644)
+    place.write_bytes(b"another harness")
+    assert len(registry.damaged()) == 1
+    registry.take(bundle)
+    assert registry.damaged() == []
+
+
+# One platform of several
+
+
+def test_a_platform_alone_brings_what_it_needs(original: Bundled, tmp_path: Path, registry: Registry) -> None:
+    found = registry.take(original.create(tmp_path / "amd64.tar", platform="linux/amd64/cpu"))
+    assert [str(platform) for platform in found.platforms] == ["linux/amd64/cpu"]
+    for text in OTHER_PLATFORM.values():
+        assert not registry.store.exists(digest_bytes(text))
+    ((image, reason),) = found.artifacts.kept_out.items()
+    assert str(image) == "image/onnxruntime-cpu@1.0.0"
+    assert "arm64.toml and 1 more" in reason
+    assert registry.damaged() == []
+    assert registry.gc() == 0
+
+
+def test_the_other_platform_may_come_later(original: Bundled, tmp_path: Path, registry: Registry) -> None:
+    registry.take(original.create(tmp_path / "amd64.tar", platform="linux/amd64/cpu"))
+    later = registry.take(original.create(tmp_path / "arm64.tar", platform="linux/arm64/cpu"))
+    assert (later.changed, later.is_new) == (False, False)
+    assert registry.gc() == 0
+    assert registry.take(original.create(tmp_path / "all.tar")).artifacts.kept_out == {}
+    registry.store.delete(digest_bytes(OTHER_PLATFORM["arm64.toml"]))
+    assert len(registry.damaged()) == 1
+
+
+def test_what_is_lost_of_a_platform_that_came_is_missed(original: Bundled, tmp_path: Path, empty: Registry) -> None:
+    empty.take(original.create(tmp_path / "amd64.tar", platform="linux/amd64/cpu"))
+    lost = original.lock.image.platforms[0].image_id
+    assert isinstance(lost, str)
+    empty.store.delete(lost)
+    assert [lost in fault for fault in empty.damaged()] == [True]
+
+
+def test_a_platform_that_the_lock_lacks_is_refused(original: Bundled, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no platform linux/amd64/cuda12"):
+        original.create(tmp_path / "none.tar", platform="linux/amd64/cuda12")
+
+
+# Names that are taken
+
+
+def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registry: Registry) -> None:
+    other = plain(parse_published(read_blob(original.store, original.lock.framework.digest, name="it"))) | {
+        "license": "MPL-2.0"
+    }
+    mine = parse_published(canonical(other))
+    registry.store.put(io.BytesIO(canonical(other)))
+    taken = registry.catalogue.publish(mine, Provenance("", {}))
+    found = registry.take(bundle)
+    assert found.changed
+    assert list(found.artifacts.kept_out) == [taken.reference]
+    assert "is published with other content" in found.artifacts.kept_out[taken.reference]
+    assert registry.catalogue.get(taken.reference).digest == taken.digest
+    verify(registry.store, original.lock.framework.digest, name="the manifest that the lock names")
+    assert registry.gc() == 0
+
+
+def test_a_run_of_the_same_id_and_other_content_is_refused(
+    original: Bundled, bundle: Path, tmp_path: Path, empty: Registry
+) -> None:
+    empty.take(bundle)
+    assert original.run.end is not None
+    other = replace(original.run, end=replace(original.run.end, timings={"run": 0.5}))
+    path = Bundled(original.lock, other, original.store).create(tmp_path / "other.tar")
+    error = empty.refuse(path)
+    assert isinstance(error, IntegrityError)
+    assert f"{other.id} is recorded here with other content" in error.what
+
+
+def test_a_run_of_this_registry_is_not_imported(
+    original: Bundled, bundle: Path, tmp_path: Path, empty: Registry
+) -> None:
+    lock_alone = original.create(tmp_path / "lock.tar", alone=True)
+    empty.take(lock_alone)
+    empty.records.start(original.run.start)
+    assert isinstance(empty.refuse(bundle), IntegrityError)
+    assert original.run.end is not None
+    empty.records.finish(original.run.id, original.run.end)
+    assert empty.take(bundle).runs == {original.run.id: False}
+    assert empty.records.get(original.run.id).imported_at is None
+
+
+def test_a_run_without_an_end_is_no_bundle(original: Bundled, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="has not ended"):
+        replace(original, run=Run(original.run.start, None)).create(tmp_path / "bundle.tar")
+
+
+# What is refused
+
+
+def edited_lock(files: Files) -> Files:
+    return with_root(files, 0, root_of(files, 0).replace(b"seed = 7", b"seed = 8"))
+
+
+def newer_lock(files: Files) -> Files:
+    return with_root(files, 0, root_of(files, 0).replace(b'schema = "1.0"', b'schema = "2.0"'))
+
+
+def relocked(change: Callable[[Document], None]) -> Change:
+    """The bundle with another lock, whose id is right; its run is left out."""
+
+    def changing(files: Files) -> Files:
+        lock = load(root_of(files, 0).decode(), "lock")
+        document = json.loads(json.dumps(lock.document))
+        change(document)
+        return with_root(without_run(files), 0, dump(read(document, "lock")).encode())
+
+    return changing
+
+
+def without_run(files: Files) -> Files:
+    index = json.loads(files["index.json"])
+    run = index["manifests"].pop()
+    manifest = json.loads(files[name_of(run["digest"])])
+    gone = {name_of(one["digest"]) for one in (run, manifest["config"], *manifest["layers"])}
+    return {name: text for name, text in files.items() if name not in gone} | {"index.json": canonical(index)}
+
+
+def rerun(change: Callable[[Document], None]) -> Change:
+    """The bundle with another record of its run."""
+
+    def changing(files: Files) -> Files:
+        record = json.loads(root_of(files, 1))
+        change(record)
+        return with_root(files, 1, json.dumps(record, sort_keys=True, separators=(",", ":")).encode())
+
+    return changing
+
+
+def unlisted(titles: str) -> Change:
+    """The bundle without the blob of that title, which its index does not list either."""
+
+    def changing(files: Files) -> Files:
+        gone: list[str] = []
+
+        def change(_: Document, manifests: list[Document]) -> None:
+            for manifest in manifests:
+                found = [
+                    one for one in manifest["layers"] if titles in one["annotations"]["org.opencontainers.image.title"]
+                ]
+                manifest["layers"] = [one for one in manifest["layers"] if one not in found]
+                gone.extend(name_of(one["digest"]) for one in found)
+
+        left = changed(files, change)
+        assert len(gone) == 1
+        return {name: text for name, text in left.items() if name not in gone}
+
+    return changing
+
+
+def extra(number: int) -> Change:
+    """The bundle with a blob that its manifest lists and that nothing names."""
+
+    def changing(files: Files) -> Files:
+        row = {"mediaType": "application/octet-stream", "digest": digest_bytes(b"extra"), "size": 5}
+        left = changed(files, lambda _, manifests: manifests[number]["layers"].append(row))
+        return left | {name_of(digest_bytes(b"extra")): b"extra"}
+
+    return changing
+
+
+def two_locks(files: Files) -> Files:
+    return changed(
+        files, lambda _, manifests: manifests[1]["config"].update(mediaType=manifests[0]["config"]["mediaType"])
+    )
+
+
+def no_lock(files: Files) -> Files:
+    return changed(files, lambda _, manifests: manifests[0]["config"].update(mediaType="application/x-unknown"))
+
+
+def swapped_files(document: Document) -> None:
+    one, other = document["model"]["files"]
+    one["path"], other["path"] = other["path"], one["path"]
+
+
+def swapped_kinds(document: Document) -> None:
+    document["model"]["digest"], document["framework"]["digest"] = (
+        document["framework"]["digest"],
+        document["model"]["digest"],
+    )
+
+
+DISHONEST: dict[str, tuple[Change, str]] = {
+    "a lock that was edited": (edited_lock, "was changed after it was locked"),
+    "a size of the lock": (relocked(lambda lock: lock["harness"].update(size=1)), "and the lock says 1"),
+    "a size of a tree": (relocked(lambda lock: lock["dataset"]["files"][-1].update(size=1)), "1 are written down"),
+    "another name": (relocked(lambda lock: lock["model"].update(name="other")), "disagree"),
+    "files under each other's names": (relocked(swapped_files), "disagree"),
+    "manifests of other kinds": (relocked(swapped_kinds), "is that of a framework"),
+    "a model's file": (unlisted("model.onnx"), "lacks model/digits@1.0.0 model.onnx"),
+    "a manifest": (unlisted("the manifest of dataset"), "lacks the manifest of dataset/digits@1.0.0"),
+    "the listing of a tree": (unlisted("the listing of"), "lacks dataset/digits@1.0.0 pictures/"),
+    "a file in a tree": (unlisted("deeper/1.png"), "lacks dataset/digits@1.0.0 pictures/deeper/1.png"),
+    "the harness": (unlisted("harness"), "lacks harness"),
+    "a wheel of both platforms": (unlisted("wheels/numpy-2.3.0-py3"), "lacks image/onnxruntime-cpu@1.0.0"),
+    "a layer of one platform": (unlisted("layers[1]"), "layers[1]"),
+    "a wheel of the other": (unlisted("aarch64"), "aarch64"),
+    "the predictions": (unlisted("predictions"), "predictions"),
+    "a run of another lock": (rerun(lambda run: run.update(lock=digest_bytes(b"other"))), "does not fit its lock"),
+    "a run on another platform": (rerun(lambda run: run["platform"].update(device="cuda12")), "linux/amd64/cuda12"),
+    "a run on another Python": (rerun(lambda run: run["platform"].update(python="3.12")), "Python 3.12"),
+    "a run of another image": (
+        rerun(lambda run: run.update(isolation="container", image_id=digest_bytes(b"other"))),
+        "does not fit its lock",
+    ),
+    "a metric that was not asked": (rerun(lambda run: run["end"]["metrics"][0].update(name="map")), "the metric map"),
+    "a metric by another definition": (rerun(lambda run: run["end"]["metrics"][0].update(version=9)), "definition 9"),
+    "a size in the record": (rerun(lambda run: run["end"]["blobs"]["samples"].update(size=1)), "the lock says 1"),
+}  # fmt: skip
+
+MALFORMED: dict[str, tuple[Change, str]] = {
+    "a lock of a newer major schema": (newer_lock, "only 1.x is understood"),
+    "a lock that is no text": (lambda files: with_root(files, 0, b"\xff\xfe"), "not UTF-8"),
+    "a lock that is no lock": (lambda files: with_root(files, 0, b"a lock"), "no TOML"),
+    "a lock that is too large": (lambda files: with_root(files, 0, bytes(65 << 20)), "the most that it may have"),
+    "a blob that the lock does not name": (extra(0), "which nothing in it names"),
+    "a blob that the run does not name": (extra(1), "which nothing in it names"),
+    "two locks": (two_locks, "does not bring one lock"),
+    "no lock": (no_lock, "does not bring one lock"),
+    "a record that is no JSON": (lambda files: with_root(files, 1, b"record"), "no record of a run"),
+    "a record that is not canonical": (
+        lambda files: with_root(files, 1, root_of(files, 1) + b"\n"),
+        "not canonical",
+    ),
+    "a record of a newer schema": (rerun(lambda run: run.update(schema="1.1")), "1.0 is understood"),
+    "a record with an unknown key": (rerun(lambda run: run.update(comment="")), "unknown field"),
+    "a record without predictions": (rerun(lambda run: run["end"].update(blobs={})), "blobs missing"),
+    "a record without a host": (rerun(lambda run: run["host"].pop("kernel")), "host.kernel"),
+    "a record that ends before it starts": (
+        rerun(lambda run: run["end"].update(ended_at="2020-01-01T00:00:00.000000Z")),
+        "before the start",
+    ),
+    "a record of no time": (rerun(lambda run: run.update(started_at="noon")), "no record of a run"),
+    "a record with a metric twice": (
+        rerun(lambda run: run["end"].update(metrics=run["end"]["metrics"] * 2)),
+        "a metric twice",
+    ),
+    "a role that leads out": (
+        rerun(lambda run: run["end"]["blobs"].update({"../out": run["end"]["blobs"]["samples"]})),
+        "no record of a run",
+    ),
+    "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is no run"),
+    "a number that no column holds": (rerun(lambda run: run.update(attempt=10**17)), "canonical JSON"),
+    "details without end": (
+        lambda files: with_root(
+            files, 1, root_of(files, 1).replace(b'"errors":[]', b'"errors":' + b"[" * 5000 + b"]" * 5000)
+        ),
+        "nested without end",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISHONEST)
+def test_what_does_not_fit_is_an_integrity_violation(name: str, files: Files, tmp_path: Path, empty: Registry) -> None:
+    change, reason = DISHONEST[name]
+    error = empty.refuse(packed(tmp_path / "bad.tar", change(files)))
+    assert isinstance(error, IntegrityError), error
+    assert reason in error.what
+    assert set(empty.store.list()) == set()
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_malformed_is_refused(name: str, files: Files, tmp_path: Path, empty: Registry) -> None:
+    change, reason = MALFORMED[name]
+    error = empty.refuse(packed(tmp_path / "bad.tar", change(files)))
+    assert isinstance(error, InvalidInputError), error
+    assert reason in error.what
+    assert set(empty.store.list()) == set()
+
+
+def test_a_blob_is_missed_even_where_the_store_has_it(
+    files: Files, original: Bundled, tmp_path: Path, database: Engine
+) -> None:
+    """A bundle that works here alone is none."""
+    registry = Registry(original.store, database)
+    with pytest.raises(IntegrityError, match=r"lacks model/digits@1.0.0 model.onnx"):
+        registry.take(packed(tmp_path / "bad.tar", unlisted("model.onnx")(files)))
+
+
+def test_a_flipped_bit_anywhere_in_a_blob_is_noticed(
+    files: Files, original: Bundled, tmp_path: Path, empty: Registry
+) -> None:
+    for digest in original.store.list():
+        name = name_of(digest)
+        if name not in files:
+            continue
+        text = bytearray(files[name])
+        text[len(text) // 2] ^= 1
+        error = empty.refuse(packed(tmp_path / "bad.tar", {**files, name: bytes(text)}))
+        assert isinstance(error, IntegrityError)
+        assert name in error.what
+
+
+# The record as a document
+
+
+def test_a_record_is_read_as_it_was_written(original: Bundled) -> None:
+    text = encode_run(original.run)
+    assert decode_run(text, "record") == original.run
+    assert encode_run(decode_run(text, "record")) == text
+
+
+def test_an_error_of_a_bundle_has_its_own_code(tmp_path: Path, empty: Registry) -> None:
+    (tmp_path / "no.tar").write_bytes(b"no bundle" * 100)
+    assert isinstance(empty.refuse(tmp_path / "no.tar"), BundleError)

@@ -19,6 +19,7 @@ from registry.catalogue.database import open_engine
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
+    from artifacts.sources import Access
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
 
@@ -34,6 +35,21 @@ class Registry:
     catalogue: Catalogue
     records: Records
     database: "Database"
+
+
+def source_access() -> "Access":
+    """How remote sources are reached, as the environment says.
+
+    HF_TOKEN and HF_ENDPOINT are the Hub's own; BENCHLOCK_REDIRECT_HOSTS lists the hosts that redirects may lead to
+    whatever their addresses; HTTPS_PROXY, NO_PROXY and the like are as everywhere.
+    """
+    from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
+
+    from artifacts.sources import Access, Hub, Network  # noqa: PLC0415
+
+    hosts = os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split()
+    hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
+    return Access(Network(redirect_hosts=frozenset(hosts), proxies=getproxies()), hub)
 
 
 def now() -> datetime:

@@ -17,12 +17,15 @@ _STRETCH = 8 << 20  # bytes that are sent to the disk together
 
 
 class Draft:
-    """A new file. What is written is on its way to the disk at once, so that ``settle`` has little left to wait for."""
+    """A new file, or one that was begun.
 
-    def __init__(self, path: Path) -> None:
+    What is written is on its way to the disk at once, so that ``settle`` has little left to wait for.
+    """
+
+    def __init__(self, path: Path, begun: FileIO | None = None) -> None:
         self._path = path
-        self.file = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
-        self._size = self._sent = 0
+        self.file = begun or FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
+        self._size = self._sent = os.fstat(self.file.fileno()).st_size
         self._named = False
 
     def write(self, chunk: bytes) -> None:
@@ -32,6 +35,17 @@ class Draft:
         self._size += len(chunk)
         if self._size - self._sent >= _STRETCH:
             self.send()
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written."""
+        return self._size
+
+    def empty(self) -> None:
+        """Begin again."""
+        self.file.truncate(0)
+        self.file.seek(0)
+        self._size = self._sent = 0
 
     def send(self) -> None:
         """Let the disk begin with what it was not sent yet; no promise. Linux does so when told that it is unneeded."""

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
 from artifacts.drafts import Draft, sync_folder
 from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
 from artifacts.locking import lock_file
 from artifacts.progress import Advance, unnoticed
@@ -104,6 +105,25 @@ class LocalStore:
                         draft.send()
                     self._publish([*zip(drafts, (one.digest for one in found[-len(some) :]), strict=True)])
             self._settle(one.digest for one in found)
+        return found
+
+    def fetch(
+        self,
+        expected: Digest,
+        opened: OpenedAt,
+        *,
+        name: str = "the content",
+        advance: Advance = unnoticed,
+        first: First = _nothing,
+    ) -> Descriptor:
+        with self.writing(), self._disk("be written"), partial(self._folder("incoming"), expected) as (draft, waited):
+            there = intact(self, expected, name) if waited else None  # another process has fetched it by now
+            if there is not None:
+                return there
+            found = receive(draft, expected, opened, name=name, advance=advance)
+            first(draft.file, found)
+            self._publish([(draft, expected)])
+            self._settle([expected])
         return found
 
     def open(self, digest: Digest) -> BinaryIO:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
+from artifacts.fetching import OpenedAt
 from artifacts.local import LocalStore
 from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
@@ -23,7 +24,7 @@ _SHOWN = 19  # characters of a digest that a person needs
 
 
 class MirroredStore:
-    """Blobs in a folder and in a repository. Implements ``FileStore`` and ``NamingStore``."""
+    """Blobs in a folder and in a repository. Implements ``FileStore``, ``NamingStore`` and ``ResumingStore``."""
 
     def __init__(self, local: LocalStore, remote: OciStore, progress: Progress = SILENT) -> None:
         self._local = local
@@ -78,6 +79,14 @@ class MirroredStore:
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
         return put_each(self, paths, advance)
+
+    def fetch(
+        self, expected: Digest, opened: OpenedAt, *, name: str = "the content", advance: Advance = unnoticed
+    ) -> Descriptor:
+        def send(draft: FileIO, found: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), found, name=name)
+
+        return self._local.fetch(expected, opened, name=name, advance=advance, first=send)
 
     def open(self, digest: Digest) -> BinaryIO:
         if self._collects and not self._local.exists(digest):

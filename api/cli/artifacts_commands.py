@@ -53,12 +53,13 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
 def read_draft(path: Path) -> "Draft":
     """The manifest at ``path``, or in the folder ``path``, read and checked."""
+    from api.wiring import source_access  # noqa: PLC0415
     from registry.manifests import read_authored  # noqa: PLC0415
     from registry.publishing import Draft  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
     text = read_text(file, next_step=f"name a manifest, or a folder with a {MANIFEST}")
-    return Draft(read_authored(text, str(file)), text, file.absolute())
+    return Draft(read_authored(text, str(file)), text, file.absolute(), source_access())
 
 
 def read_text(path: Path, *, next_step: str) -> str:

@@ -18,6 +18,7 @@ from artifacts.digest import Descriptor, digest_bytes, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
+from artifacts.sources import Access, Network
 from artifacts.store import verify
 from artifacts.trees import read_tree
 from registry.catalogue.catalogue import Catalogue
@@ -75,6 +76,7 @@ FRAMEWORK = """\
  license: MIT}
 """
 NET = parse_reference("model/net@1.0.0")
+LOOPBACK = Access(Network(loopback_http=True))
 
 
 def test_what_is_published_can_be_read_by_digest(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
@@ -361,7 +363,7 @@ def test_a_remote_file_is_verified_and_kept(
     author: Author, store: LocalStore, catalogue: Catalogue, server: str
 ) -> None:
     remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(b"a graph"))}"')
-    published = publish(replace(author(remote), loopback_http=True), store, catalogue)
+    published = publish(replace(author(remote), access=LOOPBACK), store, catalogue)
     assert published.changed
     assert catalogue.provenance(NET).sources == {"net.onnx": server}
     local = publish(author(MODEL, {"net.onnx": b"a graph"}), store, catalogue)
@@ -371,7 +373,7 @@ def test_a_remote_file_is_verified_and_kept(
 def test_a_remote_file_with_other_bytes_is_refused(author: Author, catalogue: Catalogue, server: str) -> None:
     remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(b"x"))}"')
     with pytest.raises(IntegrityError, match=r"net\.onnx"):
-        publish(replace(author(remote), loopback_http=True), MemoryStore(), catalogue)
+        publish(replace(author(remote), access=LOOPBACK), MemoryStore(), catalogue)
 
 
 PUBLISH = """

@@ -1,0 +1,149 @@
+"""Blobs from elsewhere: read only where they are not there, and gone on with where an earlier attempt broke off."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast, runtime_checkable
+
+from artifacts.digest import Descriptor, Digest, chunks, to_hex
+from artifacts.drafts import Draft
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.progress import Advance, unnoticed
+from artifacts.store import BlobStore, refuse_other, verify
+
+_MODE = 0o600
+
+OpenedAt = Callable[[int], AbstractContextManager[BinaryIO]]
+"""Gives the bytes of one source from an offset on."""
+
+
+@runtime_checkable
+class ResumingStore(Protocol):
+    """A store that keeps what an interrupted ``fetch`` received, until garbage is collected."""
+
+    def fetch(self, expected: Digest, opened: OpenedAt, *, name: str, advance: Advance = unnoticed) -> Descriptor:
+        """As the function of this name, for a blob that is not there, or damaged."""
+        ...
+
+
+def fetch(
+    store: BlobStore, expected: Digest, opened: OpenedAt, *, name: str, advance: Advance = unnoticed
+) -> Descriptor:
+    """Have the blob ``expected`` in the store: one that is there intact, else what ``opened`` gives.
+
+    ``opened`` is not called for a blob that is there. It is called with the number of bytes that an interrupted fetch
+    left, where the store keeps them. All bytes are verified, those that were kept too.
+
+    Raises:
+        IntegrityError: other bytes came; nothing became visible. Names both digests.
+        UnavailableError: the store failed; and whatever ``opened`` and its stream raise.
+    """
+    found = intact(store, expected, name, advance)
+    if found is not None:
+        return found
+    if isinstance(store, ResumingStore):
+        return store.fetch(expected, opened, name=name, advance=advance)
+    with opened(0) as stream:
+        return store.put(stream, expected, name=name, advance=advance)
+
+
+def intact(store: BlobStore, digest: Digest, name: str, advance: Advance = unnoticed) -> Descriptor | None:
+    """The blob, if it is there and undamaged."""
+    if not store.exists(digest):
+        return None
+    try:
+        return verify(store, digest, name=name, advance=advance)
+    except IntegrityError:
+        return None
+
+
+@contextmanager
+def partial(folder: Path, expected: Digest) -> Iterator[tuple[Draft, bool]]:
+    """The draft of a fetch, begun where it is missing, for this process alone; and whether another one had it.
+
+    It stays for whoever goes on with it if there is an error, and goes otherwise. The kernel frees it when its holder
+    dies.
+    """
+    path, waited = folder / f"{to_hex(expected)}.part", False
+    while True:
+        with FileIO(path, "r+", opener=_make) as file:
+            waited = _lock(file) or waited
+            if _is_at(file, path):  # and not what another process published or removed meanwhile
+                yield Draft(path, file), waited
+                if _is_at(file, path):  # and not what another process began since it was published
+                    path.unlink()
+                return
+
+
+def receive(draft: Draft, expected: Digest, opened: OpenedAt, *, name: str, advance: Advance) -> Descriptor:
+    """Go on with a draft to the end of what ``opened`` gives; its digest, which is ``expected``, and its size.
+
+    Where the whole is another one, what was kept may be of other bytes than what came: it begins again, once. What is
+    refused is not kept.
+
+    Raises:
+        IntegrityError: other bytes came.
+    """
+    kept = draft.size
+    try:
+        found = _receive_rest(draft, opened, advance)
+        if found.digest != expected and kept:
+            draft.empty()
+            advance(-found.size)
+            found = _receive_rest(draft, opened, advance)
+        refuse_other(name, expected, found)
+    except IntegrityError:
+        draft.empty()
+        raise
+    except InvalidInputError:
+        if draft.size > kept:  # too many bytes, say; not a source that was refused at once
+            draft.empty()
+        raise
+    return found
+
+
+def _receive_rest(draft: Draft, opened: OpenedAt, advance: Advance) -> Descriptor:
+    state = hashlib.sha256()
+    draft.file.seek(0)
+    for chunk in chunks(cast("BinaryIO", draft.file)):
+        state.update(chunk)
+        advance(len(chunk))
+    with opened(draft.size) as stream:
+        for chunk in chunks(stream):
+            draft.write(chunk)
+            state.update(chunk)
+            advance(len(chunk))
+    return Descriptor(Digest(f"sha256:{state.hexdigest()}"), draft.size)
+
+
+def _make(name: str, flags: int) -> int:
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags | os.O_CREAT, _MODE)
+    except PermissionError:  # read-only: a process was killed, or is, between the end of its fetch and the publication
+        with FileIO(name, "r") as file:
+            _lock(file)
+            if _is_at(file, Path(name)):
+                os.fchmod(file.fileno(), _MODE)
+        return os.open(name, flags | os.O_CREAT, _MODE)
+
+
+def _lock(draft: FileIO) -> bool:
+    """Lock the file; whether that took waiting for another process."""
+    try:
+        fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(draft, fcntl.LOCK_EX)
+        return True
+    return False
+
+
+def _is_at(draft: FileIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(draft.fileno()), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False

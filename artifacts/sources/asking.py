@@ -1,0 +1,104 @@
+"""One question to a server over HTTP, through its redirects, to the answer whose body is unread."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+
+from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.sources.network import Answer, Network, Request, TransientError, addresses, refuse_private
+from artifacts.sources.urls import check_url, is_address, origin, split_url
+
+_REDIRECTS: Final = 10
+_CONNECT_SECONDS: Final = 15.0
+
+
+@contextmanager
+def ask(request: Request, network: Network, headers: Mapping[str, str]) -> Iterator[Answer]:
+    """The answer to GET at the end of the redirects.
+
+    Raises:
+        InvalidInputError: a URL or a redirect that is refused.
+        UnavailableError: a certificate that nobody trusts, redirects without end.
+        TransientError: what another attempt may get rid of.
+    """
+    url, start = request.url, origin(request.url)
+    context = httpx.create_ssl_context()
+    for _ in range(_REDIRECTS + 1):
+        own = request.headers if origin(url) == start else {}
+        with ExitStack() as opened:
+            response = _send(request, url, network, dict(headers) | dict(own), (context, opened))
+            if not response.has_redirect_location:
+                chunks = _chunks(response, request.shown)
+                yield Answer(response.status_code, response.reason_phrase, response.headers, chunks)
+                return
+            url = urljoin(url, split_url(response.headers["Location"]).geturl())
+    raise UnavailableError(f"{request.shown} redirects more than {_REDIRECTS} times", where=request.shown)
+
+
+def _send(
+    request: Request,
+    url: str,
+    network: Network,
+    headers: Mapping[str, str],
+    means: tuple[ssl.SSLContext, ExitStack],
+) -> httpx.Response:
+    """The answer of one server, connected to at an address that was looked at; the certificate is checked by name."""
+    split = check_url(url, loopback_http=network.loopback_http)
+    proxy, (context, opened) = network.proxy(split), means
+    with _failures_named(request.shown):
+        asked = httpx.URL(url)
+        host = asked.raw_host.decode("ascii")
+        found = [host] if proxy else addresses(host, origin(url)[2])
+    named = origin(url) == origin(request.url) or network.admits_redirect(host)
+    if not named and (not proxy or is_address(host)):  # a proxy looks names up by itself
+        refuse_private(found, host, request.shown)
+    for address in found:
+        client = opened.enter_context(_client(context, proxy, network))
+        question = client.build_request(
+            "GET",
+            asked.copy_with(host=address),
+            headers=dict(headers) | {"Host": asked.netloc.decode("ascii")},
+            extensions={"sni_hostname": host},
+        )
+        try:
+            with _failures_named(request.shown):
+                response = client.send(question, stream=True)
+        except (TransientError, UnavailableError):
+            if address == found[-1]:
+                raise
+        else:
+            opened.callback(response.close)
+            return response
+    raise TransientError(f"{host} has no address")
+
+
+def _client(context: ssl.SSLContext, proxy: str | None, network: Network) -> httpx.Client:
+    timeout = httpx.Timeout(network.silence, connect=_CONNECT_SECONDS)
+    return httpx.Client(transport=httpx.HTTPTransport(context, proxy=proxy), timeout=timeout, trust_env=False)
+
+
+def _chunks(response: httpx.Response, shown: str) -> Iterator[bytes]:
+    with _failures_named(shown):
+        yield from response.iter_raw()  # as they come: what is held back would be lost where the answer breaks off
+
+
+@contextmanager
+def _failures_named(shown: str) -> Iterator[None]:
+    """Turns what the network refuses into errors that name the source."""
+    try:
+        yield
+    except httpx.InvalidURL as error:
+        raise InvalidInputError(f"{shown} is no URL: {error}", where=shown, next_step="correct it") from error
+    except (httpx.HTTPError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            raise UnavailableError(
+                f"{shown} cannot be read: {reason}",
+                where=shown,
+                next_step="have the server's certificate renewed, or name its authority with SSL_CERT_FILE",
+            ) from error
+        raise TransientError(reason) from error

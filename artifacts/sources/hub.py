@@ -1,0 +1,178 @@
+"""Sources on the Hugging Face Hub: ``hf://ORG/NAME@REVISION/PATH``, also ``hf://datasets/…`` and ``hf://spaces/…``.
+
+The Hub's own client says which commit a branch or tag is, what a file's SHA-256 should be, and where it is read. The
+bytes come by our own stream into our own store, since the client keeps them a second time, goes on with nothing that a
+killed process left, and compares them with no digest. Its cache, its token files and its Xet protocol are not used.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Final, Literal
+from urllib.parse import quote, unquote
+
+from artifacts.digest import Digest
+from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.sources.network import LARGEST, Network, Request, addresses
+from artifacts.sources.urls import check_url, is_public, shown_url
+from artifacts.sources.web import download
+from artifacts.trees import check_path
+
+Repository = Literal["model", "dataset", "space"]
+
+HUB: Final = "https://huggingface.co"
+_SECONDS: Final = 20.0  # for an answer that is a few lines long
+_FOLDERS: Final[dict[str, Repository]] = {"datasets": "dataset", "spaces": "space"}
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SOURCE: Final = re.compile(r"hf://(?:(datasets|spaces)/)?([\w.-]+/[\w.-]+)@([^/@]+)/(.+)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A Hub and who asks it. ``token`` is sent to ``endpoint`` alone; ``commits`` is what revisions were resolved to.
+
+    A revision is resolved once in the life of this value, so that all files of a publication are of one commit.
+    """
+
+    endpoint: str = HUB
+    token: str | None = field(default=None, repr=False)
+    commits: dict[tuple[str, str, str], str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one."""
+
+    kind: Repository
+    name: str
+    revision: str
+    path: str
+    hub: Hub = field(default_factory=Hub)
+    network: Network = field(default_factory=Network)
+
+    def __str__(self) -> str:
+        """As it is written in a manifest."""
+        prefix = "" if self.kind == "model" else f"{self.kind}s/"
+        return f"hf://{prefix}{self.name}@{quote(self.revision, safe='')}/{self.path}"
+
+    def resolved(self) -> "HubSource":
+        """The same file at the commit that its revision is now.
+
+        Raises:
+            InvalidInputError: no such repository or revision, or none that may be seen.
+            UnavailableError: the Hub does not answer.
+        """
+        if _COMMIT.fullmatch(self.revision):
+            return self
+        key = self.kind, self.name, self.revision
+        if key not in self.hub.commits:
+            self.hub.commits[key] = self._commit()
+        return replace(self, revision=self.hub.commits[key])
+
+    def stated(self) -> Digest | None:
+        """The digest that the Hub states for a file: of what it keeps in LFS. Raises as ``resolved``."""
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        with _asking(self):
+            found = huggingface_hub.get_hf_file_metadata(
+                self._url(), token=self.hub.token or False, timeout=_SECONDS, endpoint=self.hub.endpoint
+            )
+        return Digest(f"sha256:{found.etag}") if found.etag and _SHA256.fullmatch(found.etag) else None
+
+    def open(self, offset: int = 0, *, limit: int = LARGEST) -> AbstractContextManager[BinaryIO]:
+        """The bytes from ``offset`` on, streamed; errors as of a source over TLS."""
+        headers = {"Authorization": f"Bearer {self.hub.token}"} if self.hub.token else {}
+        return download(Request(self._url(), str(self), headers), self._rules(), offset, limit)
+
+    def _commit(self) -> str:
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        api = huggingface_hub.HfApi(endpoint=self.hub.endpoint, token=self.hub.token or False)
+        with _asking(self):
+            found = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
+        if found is None or not _COMMIT.fullmatch(found):
+            raise UnavailableError(f"the Hub names no commit for {self}", where=str(self), next_step="write the commit")
+        return found
+
+    def _url(self) -> str:
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        check_url(self.hub.endpoint, loopback_http=True)
+        return huggingface_hub.hf_hub_url(
+            self.name, self.path, repo_type=self.kind, revision=self.revision, endpoint=self.hub.endpoint
+        )
+
+    def _rules(self) -> Network:
+        """A Hub that somebody set up on a private network may redirect within it; the public one may not."""
+        split = check_url(self.hub.endpoint, loopback_http=True)
+        try:
+            found = addresses(split.hostname or "", split.port or 0)
+        except OSError:  # asked through a proxy, or not at all
+            found = []
+        is_private = not all(is_public(address) for address in found)
+        return replace(self.network, loopback_http=split.scheme == "http", private_redirects=is_private)
+
+
+def hub_source(source: str, hub: Hub, network: Network) -> HubSource:
+    """What ``source`` names; a ``/`` in a branch or tag is written ``%2F``.
+
+    Raises:
+        InvalidInputError: it is not written as a file on the Hub.
+    """
+    found = _SOURCE.fullmatch(source)
+    if not found:
+        raise InvalidInputError(
+            f"{source} names no file on the Hub",
+            where=source,
+            next_step="write hf://ORG/NAME@REVISION/PATH (hf://datasets/ORG/NAME@… for a dataset), the revision a "
+            "commit, or a branch or tag with %2F for each slash in it",
+        )
+    folder, name, revision, path = found.groups()
+    kind = _FOLDERS[folder] if folder else "model"
+    return HubSource(kind, name, unquote(revision), check_path(path), hub, network)
+
+
+@contextmanager
+def _asking(source: HubSource) -> Iterator[None]:
+    """Turns what the Hub's client raises into errors that name the source."""
+    import httpx2  # noqa: PLC0415 - loaded by the client
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    name, shown = f"{source.kind} {source.name}", str(source)
+    try:
+        yield
+    except errors.RevisionNotFoundError as error:
+        raise InvalidInputError(
+            f"the {name} has no revision {source.revision}", where=shown, next_step="look at the repository's commits"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise InvalidInputError(
+            f"the {name} has no file {source.path} at {source.revision}",
+            where=shown,
+            next_step="look at the repository's files at that revision",
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.DisabledRepoError) as error:
+        raise InvalidInputError(
+            f"the Hub shows no {name}",
+            where=shown,
+            next_step="correct the name; for a private or gated repository, set HF_TOKEN to a token that may read it",
+        ) from error
+    except errors.HFValidationError as error:
+        raise InvalidInputError(f"{shown}: {error}", where=shown, next_step="correct the name") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        raise _silent(source, f"it answers {status} {error.response.reason_phrase}".rstrip()) from error
+    except (httpx2.HTTPError, OSError) as error:
+        raise _silent(source, str(error) or type(error).__name__) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise _silent(source, "its answer is none of a Hub") from error
+
+
+def _silent(source: HubSource, reason: str) -> UnavailableError:
+    return UnavailableError(
+        f"the Hub says nothing of {source}: {reason}",
+        where=shown_url(source.hub.endpoint),
+        next_step="look at the network, and at HF_ENDPOINT if it is set, and do it again",
+    )

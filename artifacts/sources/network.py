@@ -1,0 +1,86 @@
+"""How servers are asked: which may be, how long they may be silent, how often they are asked again."""
+
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult
+
+from artifacts.errors import InvalidInputError
+from artifacts.sources.urls import is_public
+
+LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
+
+
+class TransientError(Exception):
+    """A failure that another attempt may get rid of; its text says which. Never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The rules of every connection that a source makes.
+
+    ``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones. ``proxies`` are by
+    scheme, with ``no`` for the hosts that need none, as ``urllib.request.getproxies`` has them. ``silence`` is in
+    seconds, between two pieces of an answer; ``pauses``, in seconds, come before each further attempt.
+    """
+
+    loopback_http: bool = False
+    redirect_hosts: frozenset[str] = frozenset()
+    private_redirects: bool = False
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    silence: float = 60.0
+    pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+
+    def proxy(self, url: SplitResult) -> str | None:
+        """The proxy that a URL is asked through; none where it is asked itself."""
+        proxy = self.proxies.get(url.scheme) or self.proxies.get("all")
+        if proxy is None:
+            return None
+        from urllib.request import proxy_bypass  # noqa: PLC0415 - most machines have no proxy, and it loads much
+
+        return None if proxy_bypass(url.netloc, self.proxies) else proxy
+
+    def admits_redirect(self, host: str) -> bool:
+        """Whether a redirect may lead to a host without a look at its addresses."""
+        return self.private_redirects or host.lower() in self.redirect_hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: a URL, what errors call it, and headers for its own server, which no redirect elsewhere gets."""
+
+    url: str
+    shown: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answers; ``chunks`` raise ``TransientError`` where the body breaks off."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """The IP addresses of a host, in the order in which to try them. ``OSError`` where it has none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def refuse_private(found: list[str], host: str, start: str) -> None:
+    """Nothing, where all the addresses of a host that a redirect leads to are public.
+
+    Raises:
+        InvalidInputError: one is not: a server sends somebody to where it may not be able to go itself.
+    """
+    for address in found:
+        if not is_public(address):
+            raise InvalidInputError(
+                f"{start} redirects to {host}, whose address {address} is not public",
+                where=start,
+                next_step="name the file by its final URL, or admit the host: BENCHLOCK_REDIRECT_HOSTS",
+            )

@@ -1,0 +1,109 @@
+"""Remote sources into a store: nothing is asked for what is there, and the SHA-256 decides about what comes."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from artifacts.digest import Descriptor, Digest, to_hex
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from artifacts.fetching import fetch
+from artifacts.progress import SILENT, Progress
+from artifacts.sources.dvc import DvcSource
+from artifacts.sources.network import LARGEST
+from artifacts.sources.opening import RemoteSource
+from artifacts.store import BlobStore, read, refuse_other
+from artifacts.trees import TreeEntry, check_collisions, encode_listing, parse_listing, verify_tree
+
+
+def settled(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteSource:
+    """The source at the commit that its revision is now; as written, where nobody answers and the blob is there.
+
+    Raises:
+        InvalidInputError: it has no such revision.
+        UnavailableError: nobody answers, and the blob is not there.
+    """
+    try:
+        return source.resolved()
+    except UnavailableError:
+        if store.exists(expected):
+            return source
+        raise
+
+
+def fetch_file(
+    source: RemoteSource,
+    expected: Digest,
+    store: BlobStore,
+    *,
+    name: str,
+    size: int | None = None,
+    progress: Progress = SILENT,
+) -> Descriptor:
+    """Have the file in the store; a blob that is there intact needs no network. ``size`` is the most that it may have.
+
+    Raises:
+        IntegrityError: other bytes came, or the source itself states another digest.
+        InvalidInputError: there is no such file, or it is larger.
+        UnavailableError: the source or the store failed.
+    """
+
+    @contextmanager
+    def opened(offset: int) -> Iterator[BinaryIO]:
+        _refuse_stated(source, expected, name)
+        with source.open(offset, limit=LARGEST if size is None else size) as stream:
+            yield stream
+
+    with progress.task(f"fetching {name}", size) as advance:
+        return fetch(store, expected, opened, name=name, advance=advance)
+
+
+def _refuse_stated(source: RemoteSource, expected: Digest, name: str) -> None:
+    stated = source.stated()
+    if stated is not None and stated != expected:
+        raise IntegrityError(
+            f"{name} is not what its digest says: expected {expected}, and {source} states {stated}",
+            where=str(source),
+            next_step="verify the file, and correct its sha256 or its source",
+        )
+
+
+def fetch_tree(
+    source: DvcSource, expected: Digest, store: BlobStore, *, name: str, progress: Progress = SILENT
+) -> tuple[Descriptor, tuple[TreeEntry, ...]]:
+    """Have a folder in the store as a tree; one that is there intact needs no network.
+
+    Raises:
+        IntegrityError: its digest is another one. Names both.
+        InvalidInputError: there is no such folder, or one whose files cannot lie in one folder everywhere.
+        UnavailableError: the source or the store failed.
+    """
+    there = _tree_there(store, expected, name, progress)
+    if there is not None:
+        return there
+    files = source.files()
+    check_collisions(path for path, _ in files)
+    entries, left = [], LARGEST
+    with store.writing(), progress.task(f"fetching {name}", None) as advance:
+        for path, file in files:
+            with file.open(limit=left) as stream:
+                blob = store.put(stream, name=name + path, advance=advance)
+            left -= blob.size
+            entries.append(TreeEntry(path, to_hex(blob.digest), blob.size))
+        listing = encode_listing(entries)
+        found = Descriptor(store.put(io.BytesIO(listing), name=name).digest, sum(entry.size for entry in entries))
+        refuse_other(name, expected, found)
+    return found, parse_listing(listing, name)
+
+
+def _tree_there(
+    store: BlobStore, digest: Digest, name: str, progress: Progress
+) -> tuple[Descriptor, tuple[TreeEntry, ...]] | None:
+    if not store.exists(digest):
+        return None
+    try:
+        listed = parse_listing(read(store, digest, name=name), name)
+        tree = Descriptor(digest, sum(entry.size for entry in listed))
+        return tree, verify_tree(store, tree, name=name, progress=progress)
+    except (IntegrityError, InvalidInputError):
+        return None

@@ -1,0 +1,90 @@
+"""URLs that bytes may be read from, and addresses that a server may send somebody on to."""
+
+import ipaddress
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from artifacts.errors import InvalidInputError
+
+_PORTS: Final = {"https": 443, "http": 80}
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts that have IPv6 alone
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    try:
+        split = urlsplit(url)
+        _ = split.port
+    except ValueError as error:
+        raise InvalidInputError(f"{url!r} is no URL: {error}", where=repr(url), next_step="correct it") from error
+    return split
+
+
+def check_url(url: str, *, loopback_http: bool) -> SplitResult:
+    """The parts of a URL that bytes may be read from; ``loopback_http`` admits unencrypted HTTP on this machine.
+
+    Raises:
+        InvalidInputError: it is no URL, has credentials or no host, or would not be encrypted.
+    """
+    split = split_url(url)
+    shown = shown_url(url)
+    if split.username is not None:
+        raise InvalidInputError(
+            f"{shown} holds a user name or password", where=shown, next_step="write the URL without credentials"
+        )
+    if not split.hostname:
+        raise InvalidInputError(f"{shown} names no host", where=shown, next_step="write https://host/path")
+    if split.scheme != "https" and not (loopback_http and split.scheme == "http" and is_loopback(split.hostname)):
+        raise InvalidInputError(f"{shown} is no https: URL", where=shown, next_step="use https:")
+    return split
+
+
+def shown_url(url: str) -> str:
+    """The URL without what may be secret: credentials and the query."""
+    split = urlsplit(url)
+    return split._replace(netloc=split.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Who answers for a URL: scheme, host and port."""
+    split = split_url(url)
+    return split.scheme, split.hostname or "", split.port or _PORTS.get(split.scheme, 0)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is written as an IP address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name or address."""
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the public internet.
+
+    Not private, loopback, link-local (cloud metadata among it), shared, multicast or reserved; an address that stands
+    for an IPv4 one (mapped, NAT64, 6to4, Teredo) is judged by that one too.
+    """
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv4Address):
+        return _is_public(ip)
+    if ip.ipv4_mapped:
+        return _is_public(ip.ipv4_mapped)
+    if ip in _NAT64:
+        return _is_public(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
+    inner = [ip.sixtofour] if ip.sixtofour else list(ip.teredo or ())
+    return not ip.is_site_local and _is_public(ip) and all(_is_public(one) for one in inner)
+
+
+def _is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved

@@ -1,0 +1,154 @@
+"""Bytes from a server as one stream, gone on with where an answer breaks off."""
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+from artifacts.digest import CHUNK
+from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from artifacts.sources.network import Answer, Network, Request, TransientError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_OK, _PARTIAL, _NOTHING_LEFT = 200, 206, 416
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that a later attempt may not get
+_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+@contextmanager
+def download(request: Request, network: Network, offset: int, limit: int) -> Iterator[BinaryIO]:
+    """The bytes from ``offset`` on, as the server sends them: no content encoding is undone.
+
+    An answer that breaks off is gone on with, by Range where the server can; a bounded number of times in a row.
+
+    Raises:
+        InvalidInputError: more than ``limit`` bytes in all (while reading, too), or a URL or redirect that is refused.
+        UnavailableError: no connection, no answer in time, no file, an answer that breaks off again and again.
+    """
+    body = _Body(request, network, offset, limit)
+    with io.BufferedReader(body, CHUNK) as stream:
+        body.connect()
+        yield cast("BinaryIO", stream)
+
+
+class _Body(io.RawIOBase):
+    """The answers to a request, one after the other, as one stream that ends in an error beyond ``limit``."""
+
+    def __init__(self, request: Request, network: Network, offset: int, limit: int) -> None:
+        self._request, self._network, self._limit = request, network, limit
+        self._position = offset  # of the next byte that a server is to send
+        self._skip = 0  # bytes of this answer that were sent before
+        self._total: int | None = None  # of the whole file, where the server says it
+        self._etag = ""
+        self._answered = False
+        self._failures = 0  # in a row, nothing received between them
+        self._rest = b""
+        self._chunks: Iterator[bytes] | None = None
+        self._open = ExitStack()
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._open.close()
+        super().close()
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        if not self._rest:
+            self._rest = self._receive()
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self._rest))
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def connect(self) -> None:
+        """Have an answer to read from."""
+        while self._chunks is None:
+            from artifacts.sources.asking import ask  # noqa: PLC0415 - loads httpx, which only remote sources need
+
+            try:
+                self._accept(self._open.enter_context(ask(self._request, self._network, self._headers())))
+            except TransientError as error:
+                self._pause(error)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
+        if self._position:
+            headers["Range"] = f"bytes={self._position}-"
+            if self._etag and not self._etag.startswith("W/"):
+                headers["If-Range"] = self._etag
+        return headers
+
+    def _accept(self, answer: Answer) -> None:
+        """Begin to read an answer, if it is of the file, at the position or before it."""
+        self._answered = True
+        status, etag = answer.status, answer.headers.get("ETag", "")
+        ranged = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        if status in _LATER:
+            raise TransientError(f"it answers {status} {answer.reason}".rstrip())
+        if status == _PARTIAL and self._position and ranged and int(ranged[1]) == self._position:
+            self._skip, total = 0, ranged[2]
+        elif status == _OK:
+            self._skip, total = self._position, answer.headers.get("Content-Length", "")
+        elif status == _NOTHING_LEFT and self._position:  # whether it is the whole file, the digest says
+            self._skip, total = 0, ""
+        else:
+            raise self._failed(f"answers {status} {answer.reason}".rstrip(), "correct the URL, or try again later")
+        if self._etag and etag and etag != self._etag:
+            raise self._failed("changed while it was read", "do it again")
+        self._etag = self._etag or etag
+        self._total = int(total) if total.isdecimal() else None
+        if self._total is not None and self._total > self._limit:
+            raise self._too_large()
+        self._chunks = iter(()) if status == _NOTHING_LEFT else answer.chunks
+
+    def _receive(self) -> bytes:
+        """The next bytes that were not received yet; none at the end of the file."""
+        while True:
+            self.connect()
+            assert self._chunks is not None
+            try:
+                chunk = next(self._chunks, b"") or self._end()
+            except TransientError as error:
+                self._pause(error)
+                continue
+            fresh = chunk[self._skip :]
+            self._skip -= len(chunk) - len(fresh)
+            if fresh or not chunk:
+                break
+        self._failures = 0
+        self._position += len(fresh)
+        if self._position > self._limit:
+            raise self._too_large()
+        return fresh
+
+    def _end(self) -> bytes:
+        if self._total is not None and self._position < self._total:
+            raise TransientError(f"it ends after {self._position} of {self._total} bytes")
+        return b""
+
+    def _pause(self, error: TransientError) -> None:
+        """Wait before the next attempt, or give up: at once where no server answers."""
+        self._open.close()
+        self._chunks = None
+        pauses = self._network.pauses if self._answered else ()
+        if self._failures >= len(pauses):
+            next_step = "look at the network and do it again: it goes on where it broke off"
+            raise self._failed(f"cannot be read: {error}", next_step) from error
+        time.sleep(pauses[self._failures])
+        self._failures += 1
+
+    def _failed(self, what: str, next_step: str) -> BenchlockError:
+        shown = self._request.shown
+        return UnavailableError(f"{shown} {what}", where=shown, next_step=next_step)
+
+    def _too_large(self) -> BenchlockError:
+        shown = self._request.shown
+        return InvalidInputError(
+            f"{shown} is larger than {self._limit} bytes", where=shown, next_step="correct the size that is expected"
+        )

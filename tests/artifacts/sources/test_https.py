@@ -1,0 +1,290 @@
+"""Sources over TLS, from real servers on this machine."""
+
+import gzip
+import hashlib
+import random
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from artifacts.local import LocalStore
+from artifacts.sources import Access, HttpsSource, Network, open_source
+from tests.support.web import File, Handler, Web, in_turn, redirect, status
+
+CONTENT = random.Random(4).randbytes(5_000_000)
+SWIFT = Network(pauses=(0.01,) * 3)
+
+
+def remote(url: str, network: Network = SWIFT) -> HttpsSource:
+    source = open_source(url, Path("/nowhere"), Access(network))
+    assert isinstance(source, HttpsSource)
+    return source
+
+
+def fetch(source: HttpsSource, offset: int = 0, limit: int = 1 << 30) -> bytes:
+    with source.open(offset, limit=limit) as stream:
+        return stream.read()
+
+
+def test_credentials_and_queries_are_not_shown(web: Web) -> None:
+    with pytest.raises(InvalidInputError, match="holds a user name or password") as caught:
+        open_source("https://user:secret@host/file?token=secret", Path("/nowhere"))
+    assert "secret" not in str(caught.value)
+    with pytest.raises(UnavailableError) as failed:
+        fetch(remote(f"{web.origin}/missing?token=secret"))
+    assert "secret" not in str(failed.value)
+
+
+def test_the_whole_file_and_the_rest_of_it(web: Web) -> None:
+    web.pages["/file"] = File(CONTENT)
+    source = remote(f"{web.origin}/file?version=1")
+    assert fetch(source) == CONTENT
+    assert fetch(source, 1_234_567) == CONTENT[1_234_567:]
+    assert web.sent == 2 * len(CONTENT) - 1_234_567
+    assert [(one.path, one.headers.get("Range")) for one in web.asked] == [
+        ("/file?version=1", None),
+        ("/file?version=1", "bytes=1234567-"),
+    ]
+    with source.open() as stream:
+        assert b"".join(iter(lambda: stream.read(100_001), b"")) == CONTENT
+
+
+def test_bytes_come_as_the_server_sends_them(web: Web) -> None:
+    packed = gzip.compress(CONTENT[:1000])
+    web.pages["/packed"] = File(packed, headers={"Content-Encoding": "gzip"})
+    assert fetch(remote(f"{web.origin}/packed")) == packed
+    assert web.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_answer_that_breaks_off_at_random_is_gone_on_with(web: Web, *, ranges: bool) -> None:
+    breaks = [random.Random(seed).randrange(1, 400_000) for seed in range(12)]
+    web.pages["/file"] = File(CONTENT, ranges=ranges, breaks=sorted(breaks))
+    assert hashlib.sha256(fetch(remote(f"{web.origin}/file"))).digest() == hashlib.sha256(CONTENT).digest()
+    assert [one.headers.get("If-Range") for one in web.asked] == [None] + ['"one"'] * 12
+    assert web.sent == (len(CONTENT) if ranges else len(CONTENT) + sum(breaks))
+
+
+def test_attempts_without_anything_new_are_bounded(web: Web) -> None:
+    web.pages["/file"] = File(CONTENT, breaks=[1000] + [0] * 20)
+    with pytest.raises(UnavailableError, match="without sending complete message body") as caught:
+        fetch(remote(f"{web.origin}/file"))
+    assert len(web.asked) == 1 + len(SWIFT.pauses)
+    assert f"{web.origin}/file" in str(caught.value)
+
+
+def test_a_server_that_is_busy_is_asked_again(web: Web) -> None:
+    web.pages["/file"] = in_turn(status(503), status(429), File(CONTENT))
+    assert fetch(remote(f"{web.origin}/file")) == CONTENT
+    web.pages["/busy"] = status(503)
+    with pytest.raises(UnavailableError, match="answers 503"):
+        fetch(remote(f"{web.origin}/busy"))
+
+
+def test_what_changes_while_it_is_read_is_noticed(web: Web) -> None:
+    other = File(CONTENT[::-1], etag='"two"')
+    web.pages["/file"] = in_turn(File(CONTENT, breaks=[1000]), other)
+    with pytest.raises(UnavailableError, match="changed while it was read"):
+        fetch(remote(f"{web.origin}/file"))
+
+
+def test_a_range_that_is_not_the_one_asked_for(web: Web) -> None:
+    web.pages["/file"] = lambda handler: handler.reply(206, CONTENT[:10], Content_Range="bytes 0-9/5000000")
+    with pytest.raises(UnavailableError, match="answers 206"):
+        fetch(remote(f"{web.origin}/file"), 100)
+
+
+def test_nothing_is_left_of_a_file_that_is_there_already(web: Web) -> None:
+    web.pages["/file"] = File(CONTENT)
+    assert fetch(remote(f"{web.origin}/file"), len(CONTENT)) == b""
+
+
+def endless(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b"10000\r\n" + bytes(65536) + b"\r\n")
+    except OSError:  # the reader had enough
+        handler.close_connection = True
+
+
+def test_the_limit(web: Web) -> None:
+    web.pages |= {"/file": File(CONTENT), "/endless": endless}
+    assert fetch(remote(f"{web.origin}/file"), limit=len(CONTENT)) == CONTENT
+    for offset in (0, 1000):
+        with pytest.raises(InvalidInputError, match=f"is larger than {len(CONTENT) - 1} bytes"):
+            fetch(remote(f"{web.origin}/file"), offset, limit=len(CONTENT) - 1)
+    with pytest.raises(InvalidInputError, match="is larger than 1000000 bytes"):
+        fetch(remote(f"{web.origin}/endless"), limit=1_000_000)
+
+
+@pytest.mark.parametrize("said", [-1000, 1000])
+def test_a_lying_length_is_found_out(web: Web, tmp_path: Path, said: int) -> None:
+    def lying(handler: Handler) -> None:
+        handler.close_connection = True
+        handler.answer(200, CONTENT, {}, len(CONTENT) + said)
+
+    web.pages["/file"] = lying
+    with pytest.raises((UnavailableError, IntegrityError)):
+        LocalStore(tmp_path).fetch(digest_bytes(CONTENT), remote(f"{web.origin}/file").open, name="file")
+    assert list(LocalStore(tmp_path).list()) == []
+
+
+def test_a_download_into_a_store(web: Web, tmp_path: Path) -> None:
+    store, digest = LocalStore(tmp_path), digest_bytes(CONTENT)
+    web.pages["/file"] = File(CONTENT)
+    source = remote(f"{web.origin}/file")
+    with source.open() as stream:
+        assert store.put(stream, digest).size == len(CONTENT)
+    other = Digest("sha256:" + hashlib.sha256(b"other").hexdigest())
+    with source.open() as stream, pytest.raises(IntegrityError, match=other):
+        store.put(stream, other, name="model.onnx")
+
+
+def test_the_server_that_was_named_may_redirect_within_itself(web: Web) -> None:
+    web.pages |= {"/a": redirect("/b"), "/b": redirect(f"{web.origin}/c?x=1", 307), "/c": File(CONTENT)}
+    assert fetch(remote(f"{web.origin}/a")) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("location", "address"),
+    [
+        ("ELSEWHERE/file", "127.0.0.1"),
+        ("https://127.0.0.1:1/file", "127.0.0.1"),
+        ("https://localhost/file", r"(127.0.0.1|::1)"),
+        ("https://10.1.2.3/file", "10.1.2.3"),
+        ("https://169.254.169.254/latest/meta-data", "169.254.169.254"),
+        ("https://[::1]/file", "::1"),
+        ("https://[fd00:ec2::254]/file", "fd00:ec2::254"),
+        ("https://[::ffff:192.168.0.1]/file", "192.168.0.1|c0a8:1"),
+        ("https://2130706433/file", "127.0.0.1"),
+        ("https://0x7f.1/file", "127.0.0.1"),
+    ],
+)
+def test_a_redirect_to_an_address_that_is_not_public(web: Web, elsewhere: Web, location: str, address: str) -> None:
+    elsewhere.pages["/file"] = File(CONTENT)
+    web.pages["/a"] = redirect(location.replace("ELSEWHERE", elsewhere.origin))
+    with pytest.raises(InvalidInputError, match=f"{address}.* is not public") as caught:
+        fetch(remote(f"{web.origin}/a?token=secret"))
+    assert "BENCHLOCK_REDIRECT_HOSTS" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert elsewhere.asked == []
+
+
+def test_a_redirect_to_a_host_that_is_admitted(web: Web, elsewhere: Web) -> None:
+    elsewhere.pages["/file"] = File(CONTENT, breaks=[1000])
+    web.pages["/a"] = redirect(f"{elsewhere.origin}/file")
+    admitting = replace(SWIFT, redirect_hosts=frozenset({"localhost"}))
+    assert fetch(remote(f"{web.origin}/a", admitting)) == CONTENT
+
+
+@pytest.mark.parametrize("location", ["http://localhost/x", "https://u:secret@localhost/x", "ftp://x/y", "https://["])
+def test_redirects_that_are_refused(web: Web, location: str) -> None:
+    web.pages["/a"] = redirect(location)
+    with pytest.raises(InvalidInputError) as caught:
+        fetch(remote(f"{web.origin}/a", replace(SWIFT, private_redirects=True)))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_name_that_changes_its_address_gains_nothing(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look at a name, between the check and the connection, is what an attacker would answer otherwise."""
+    looked: list[object] = []
+    honest = socket.getaddrinfo
+
+    def rebinding(host: str, port: int, *arguments: object, **options: object) -> object:
+        if host != "rebinding.test":
+            return honest(host, port, *arguments, **options)  # type: ignore[arg-type]
+        looked.append(host)
+        address = "93.184.216.34" if len(looked) == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    connected: list[str] = []
+
+    def refuse(address: tuple[str, int], *_: object, **__: object) -> None:
+        connected.append(address[0])
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    web.pages["/a"] = lambda handler: (
+        monkeypatch.setattr(socket, "create_connection", refuse),
+        redirect("https://rebinding.test/x")(handler),
+    )[1]
+    with pytest.raises(UnavailableError):
+        fetch(remote(f"{web.origin}/a", Network(pauses=())))
+    assert (looked, connected) == (["rebinding.test"], ["93.184.216.34"])
+
+
+def test_redirects_without_end(web: Web) -> None:
+    web.pages["/a"] = redirect("/a", 307)
+    with pytest.raises(UnavailableError, match="redirects more than 10 times"):
+        fetch(remote(f"{web.origin}/a"))
+
+
+def test_a_server_that_falls_silent(web: Web) -> None:
+    done = threading.Event()
+
+    def silent(handler: Handler) -> None:
+        handler.close_connection = True
+        handler.answer(200, CONTENT[:1000], {}, len(CONTENT))
+        done.wait(10)
+
+    web.pages["/silent"] = silent
+    with pytest.raises(UnavailableError, match=r"cannot be read: .*timed out"):
+        fetch(remote(f"{web.origin}/silent", Network(silence=0.2, pauses=())))
+    done.set()
+
+
+def test_a_certificate_that_nobody_trusts(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        fetch(remote(f"{web.origin}/file"))
+    assert web.asked == []
+
+
+def test_a_certificate_of_another_name(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(_: str, port: int, *__: object, **___: object) -> object:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+        fetch(remote(web.origin.replace("localhost", "other.test") + "/file"))
+    assert web.asked == []
+
+
+def test_no_server() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{unused.getsockname()[1]}/file"
+        with pytest.raises(UnavailableError, match="cannot be read"):
+            fetch(remote(url, Network()))
+
+
+def test_a_proxy_is_asked_for_what_the_network_says(web: Web, plain: Web) -> None:
+    plain.otherwise = status(418)
+    network = Network(proxies={"https": plain.origin, "no": "127.0.0.1"}, pauses=())
+    with pytest.raises(UnavailableError):
+        fetch(remote(f"{web.origin}/file", network))
+    assert web.asked == []
+    web.pages["/file"] = File(CONTENT)
+    assert fetch(remote(f"{web.origin}/file".replace("localhost", "127.0.0.1"), network)) == CONTENT
+
+
+def test_plain_http_on_this_machine_alone_and_only_when_told(plain: Web, tmp_path: Path) -> None:
+    plain.pages |= {"/file": File(CONTENT), "/out": redirect("http://example.com/file")}
+    told = replace(SWIFT, loopback_http=True)
+    assert fetch(remote(f"{plain.origin}/file", told)) == CONTENT
+    for url in ("http://example.com/file", "http://10.0.0.1/file", "http://localhost.example.com/"):
+        with pytest.raises(InvalidInputError, match="is no https: URL"):
+            open_source(url, tmp_path, Access(told))
+    with pytest.raises(InvalidInputError, match="is no https: URL"):
+        fetch(remote(f"{plain.origin}/out", told))
+    with pytest.raises(InvalidInputError, match="is no https: URL"):
+        fetch(HttpsSource(f"{plain.origin}/file"))
+    assert plain.asked[-1].path == "/out"

@@ -154,6 +154,7 @@ def show(invocation: Invocation, target: str) -> None:
     document = entry_document(entry) | {
         "versions": [str(other.reference.version) for other in versions],
         "manifest": manifest_document(invocation, entry),
+        "sources": dict(invocation.opened.catalogue.provenance(entry.reference).sources),
     }
     if invocation.as_json:
         output.print_json(document)
@@ -161,6 +162,9 @@ def show(invocation: Invocation, target: str) -> None:
     fields = {key: document[key] for key in ("digest", "published_at")}
     fields |= {"yanked": document["yanked"]} if document["yanked"] is not None else {}
     output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
+    if document["sources"]:
+        click.echo("\nfrom")
+        output.print_fields({f"  {path}": source for path, source in document["sources"].items()})
     click.echo()
     output.print_json(document["manifest"])
 

@@ -8,8 +8,8 @@ import atexit
 import functools
 import io
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -24,6 +24,8 @@ from artifacts.trees import check_path
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+Opener = Callable[[int], AbstractContextManager[BinaryIO]]
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _URL: Final = (
@@ -77,24 +79,33 @@ class DvcSource:
             InvalidInputError: no such file, or more than ``limit`` bytes in all (while reading, too).
             UnavailableError: the repository or its remote cannot be read, or dvc is not installed.
         """
-        with _opened(self) as files, ExitStack() as opened:
-            with _failures_named(self):
-                if files.info(self.path)["type"] != "file":
-                    raise InvalidInputError(
-                        f"{self} is a folder", where=str(self), next_step="end it with / and publish it as a tree"
-                    )
-                stream = opened.enter_context(files.open(self.path, "rb"))
-                _skip(stream, offset)
-            yield cast("BinaryIO", opened.enter_context(io.BufferedReader(_Body(self, stream, offset, limit), CHUNK)))
+        with _opened(self) as files, _stream(self, files, offset, limit) as stream:
+            yield stream
 
-    def files(self) -> list[tuple[str, "DvcSource"]]:
-        """Every file of a folder, sorted: its path in it, and it as a source. Raises as ``open``."""
+    @contextmanager
+    def folder(self) -> Iterator[list[tuple[str, Opener]]]:
+        """Every file of a folder, sorted: its path in it, and what opens it with a limit. Raises as ``open``."""
         folder = self.path.rstrip("/")
-        with _opened(self) as files, _failures_named(self):
-            if files.info(folder)["type"] != "directory":
-                raise InvalidInputError(f"{self} is no folder", where=str(self), next_step="leave out the / at its end")
-            found = [path.strip("/").removeprefix(f"{folder}/") for path in files.find(folder)]
-        return [(check_path(path), replace(self, path=f"{folder}/{path}")) for path in sorted(found)]
+        with _opened(self) as files:
+            with _failures_named(self):
+                if files.info(folder)["type"] != "directory":
+                    next_step = "leave out the / at its end"
+                    raise InvalidInputError(f"{self} is no folder", where=str(self), next_step=next_step)
+                found = sorted(check_path(path.strip("/").removeprefix(f"{folder}/")) for path in files.find(folder))
+            sources = [(path, replace(self, path=f"{folder}/{path}")) for path in found]
+            yield [(path, functools.partial(_stream, source, files, 0)) for path, source in sources]
+
+
+@contextmanager
+def _stream(source: DvcSource, files: Any, offset: int, limit: int) -> Iterator[BinaryIO]:  # noqa: ANN401 - no types
+    with ExitStack() as opened:
+        with _failures_named(source):
+            if files.info(source.path)["type"] != "file":
+                next_step = "end it with / and publish it as a tree"
+                raise InvalidInputError(f"{source} is a folder", where=str(source), next_step=next_step)
+            stream = opened.enter_context(files.open(source.path, "rb"))
+            _skip(stream, offset)
+        yield cast("BinaryIO", opened.enter_context(io.BufferedReader(_Body(source, stream, offset, limit), CHUNK)))
 
 
 def _skip(stream: BinaryIO, offset: int) -> None:

@@ -99,7 +99,6 @@ class HubSource:
     def _url(self) -> str:
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
-        check_url(self.hub.endpoint, loopback_http=True)
         return huggingface_hub.hf_hub_url(
             self.name, self.path, repo_type=self.kind, revision=self.revision, endpoint=self.hub.endpoint
         )
@@ -140,6 +139,7 @@ def _asking(source: HubSource) -> Iterator[None]:
     import httpx2  # noqa: PLC0415 - loaded by the client
     from huggingface_hub import errors  # noqa: PLC0415
 
+    check_url(source.hub.endpoint, loopback_http=True)
     name, shown = f"{source.kind} {source.name}", str(source)
     try:
         yield

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, to_hex
+from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.fetching import fetch
 from artifacts.progress import SILENT, Progress
@@ -81,18 +81,18 @@ def fetch_tree(
     there = _tree_there(store, expected, name, progress)
     if there is not None:
         return there
-    files = source.files()
-    check_collisions(path for path, _ in files)
-    entries, left = [], LARGEST
-    with store.writing(), progress.task(f"fetching {name}", None) as advance:
-        for path, file in files:
-            with file.open(limit=left) as stream:
+    entries, left = list[TreeEntry](), LARGEST
+    with source.folder() as files, store.together(), progress.task(f"fetching {name}") as advance:
+        check_collisions(path for path, _ in files)
+        for path, opened in files:
+            with opened(left) as stream:
                 blob = store.put(stream, name=name + path, advance=advance)
             left -= blob.size
             entries.append(TreeEntry(path, to_hex(blob.digest), blob.size))
         listing = encode_listing(entries)
-        found = Descriptor(store.put(io.BytesIO(listing), name=name).digest, sum(entry.size for entry in entries))
+        found = Descriptor(digest_bytes(listing), LARGEST - left)
         refuse_other(name, expected, found)
+        store.put(io.BytesIO(listing), expected, name=name)
     return found, parse_listing(listing, name)
 
 

@@ -176,6 +176,22 @@ def test_bytes_that_nobody_pushed(repository: DvcRepository, store: LocalStore, 
     assert "dvc push" in str(caught.value)
 
 
+def test_what_is_cloned_is_removed_at_the_end(repository: DvcRepository, tmp_path: Path) -> None:
+    """Only what is no folder of this machine is cloned; git itself would do that with this URL, too."""
+    script = (
+        "import sys; from artifacts.sources import DvcSource\n"
+        "found = DvcSource('here', sys.argv[1], 'v1', 'labels.txt').resolved()\n"
+        "with found.open() as stream: print(found.revision, stream.read())"
+    )
+    (tmp_path / "tmp").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "TMPDIR": str(tmp_path / "tmp")}
+    command = [sys.executable, "-c", script, f"file://{repository.path}"]
+    said = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == f"{repository.git('rev-parse', 'v1')} b'cat\\n'"
+    assert said.stderr == ""
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_without_dvc_the_message_says_what_to_install(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['dvc'] = None\n"

@@ -153,6 +153,10 @@ def test_a_hub_that_does_not_answer(hub: HubServer, store: LocalStore) -> None:
     refused(hub, "hf://org/net@main/net.onnx", UnavailableError, "none of a Hub", store)
     hub.web.otherwise = status(200, b'{"id": "org/net", "sha": "main"}')
     refused(hub, "hf://org/net@main/net.onnx", UnavailableError, "names no commit", store)
+    for unencrypted in ("http://10.0.0.1", "ftp://localhost", "https://user:secret@localhost"):
+        with pytest.raises(InvalidInputError) as caught:
+            HubSource("model", "org/net", "main", "x", Hub(unencrypted, "hf_secret"), SWIFT).resolved()
+        assert "secret" not in str(caught.value)
     nobody = HubSource("model", "org/net", "main", "x", Hub("http://127.0.0.1:9"), SWIFT)
     with pytest.raises(UnavailableError, match="HF_ENDPOINT"):
         nobody.resolved()

@@ -14,9 +14,11 @@ from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.fetching import OpenedAt
+from artifacts.errors import IntegrityError
 from artifacts.local import LocalStore
 from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
+from artifacts.oci.streams import DAMAGED
 from artifacts.progress import SILENT, Advance, Progress, unnoticed
 from artifacts.store import put_each
 
@@ -137,5 +139,8 @@ class MirroredStore:
             return
         size = self._remote.stat(digest).size
         task = self._progress.task(f"fetching {digest[:_SHOWN]}", size)
-        with task as advance, self._remote.open(digest) as stream:
-            self._local.put(stream, digest, name=f"blob {digest}", advance=advance)
+        try:
+            with task as advance, self._remote.open_unverified(digest) as stream:
+                self._local.put(stream, digest, name=f"blob {digest} of {self._remote.repository}", advance=advance)
+        except IntegrityError as error:
+            raise IntegrityError(error.what, where=error.where, next_step=DAMAGED) from error

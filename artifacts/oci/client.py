@@ -75,11 +75,11 @@ class RegistryClient:
             UnavailableError: the registry cannot be asked; while reading too.
             IntegrityError: on reading the end, of bytes that are not what ``blob`` says. Names it and both digests.
         """
-        return self._open(blob.digest, blob.size)
+        return _buffered(BlobStream(self._session, parse_digest(blob.digest), blob.size))
 
-    def open_digest(self, digest: Digest) -> BinaryIO:
-        """As ``open_blob``, where the size is not known."""
-        return self._open(digest, None)
+    def open_digest(self, digest: Digest, *, verified: bool = True) -> BinaryIO:
+        """As ``open_blob``, where the size is not known. Not ``verified`` is for a reader who compares himself."""
+        return _buffered(BlobStream(self._session, parse_digest(digest), None, verified=verified))
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
         """Digest and size as the registry says, ``None`` where it has no such blob.
@@ -154,10 +154,6 @@ class RegistryClient:
                 ) from error
             url = _next_page(answer.headers.get("Link", ""), url)
 
-    def _open(self, digest: Digest, size: int | None) -> BinaryIO:
-        raw = BlobStream(self._session, parse_digest(digest), size)
-        return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
-
     def _delete(self, url: str, what: str) -> None:
         answer = self._session.ask("DELETE", url)
         if answer.status == NOT_ALLOWED or (answer.status == _BAD_REQUEST and "UNSUPPORTED" in answer.faults):
@@ -174,6 +170,10 @@ class RegistryClient:
 
     def _manifest(self, reference: str) -> str:
         return self._session.url(f"manifests/{reference}")
+
+
+def _buffered(raw: BlobStream) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
 
 
 def _next_page(link: str, url: str) -> str | None:

@@ -1,0 +1,45 @@
+"""A registry whose blobs are in an OCI repository: published, locked, run, and run again with no copy at hand."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Commands
+from tests.support.digits import locked, model, request, written
+from tests.support.registry_server import RegistryServer
+from tests.support.tiny import tree_of_digits
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(
+    small_images: Commands, registry_server: RegistryServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Commands, Path]:
+    """Such a registry, with a lock."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    variables = {"BENCHLOCK_STORE": str(registry_server.repository("runs"))}
+    made = replace(small_images, registry=folder / "registry", variables=variables)
+    for name in ("framework/onnxruntime", "image/onnxruntime-cpu"):
+        small_images.done("get", name, "-o", folder / name)
+        made.done("publish", folder / name)
+    documents = {"model": model("digits"), "dataset": tree_of_digits("digits-tree")}
+    commands = replace(made, variables={})
+    commands.done("publish", *(written(folder / f"{kind}.yaml", document) for kind, document in documents.items()))
+    return commands, locked(commands, folder, request("digits", "digits-tree"))
+
+
+def test_a_run_is_reproduced_from_the_repository_alone(elsewhere: tuple[Commands, Path]) -> None:
+    commands, lock = elsewhere
+    run = commands.done("run", lock, "--isolation", "container")
+    assert run["outcome"] == "done"
+    assert commands.done("gc", "--local")["blobs"] == 0
+    assert not [path for path in (commands.registry / "blobs" / "sha256").rglob("*") if path.is_file()]
+    shutil.rmtree(commands.registry / "environments", ignore_errors=True)
+
+    verdict = commands.done("rerun", lock, "--against", run["run"])
+
+    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
+    assert commands.done("verify", "--remote")["damaged"] == []

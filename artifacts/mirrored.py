@@ -80,7 +80,8 @@ class MirroredStore:
         return self._local.put_file(path, expected, name=name, first=send)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
-        return put_each(self, paths, advance)
+        with self._remote.together():
+            return put_each(self, paths, advance)
 
     def fetch(
         self, expected: Digest, opened: OpenedAt, *, name: str = "the content", advance: Advance = unnoticed
@@ -114,11 +115,6 @@ class MirroredStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         with self._local.writing(), self._remote.writing():
-            yield
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        with self._local.together(), self._remote.together():
             yield
 
     @contextmanager

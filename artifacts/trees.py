@@ -176,8 +176,7 @@ def put_tree(
     """
     files = walk_tree(folder, exclude=exclude)
     with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
-        with store.together():
-            blobs = store.put_files((place for _, place in files), advance=advance)
+        blobs = store.put_files((place for _, place in files), advance=advance)
         entries = tuple(
             TreeEntry(path, to_hex(blob.digest), blob.size) for (path, _), blob in zip(files, blobs, strict=True)
         )

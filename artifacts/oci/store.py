@@ -114,7 +114,8 @@ class OciStore:
             self._name(blob)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
-        return put_each(self, paths, advance)
+        with self.together():
+            return put_each(self, paths, advance)
 
     def open(self, digest: Digest) -> BinaryIO:
         """The bytes, verified at their end."""

@@ -16,6 +16,7 @@ from artifacts.oci.reference import Repository
 from artifacts.store import BlobNotFoundError
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
+from tests.support.token_server import CERTIFICATE, ISSUER, PASSWORD, SERVICE, USER, giving_tokens
 
 MIB = 1 << 20
 CONTENT = os.urandom(5 * MIB + 7)
@@ -230,6 +231,34 @@ def test_a_password_is_asked_for_and_given(tmp_path: Path) -> None:
             assert "guessed" not in str(caught.value)
         client = RegistryClient(repository, Credentials("reader", "secret"))
         assert content_of(client, put(client, b"private")) == b"private"
+
+
+def token_auth(realm: str) -> str:
+    names = f"realm: {realm}, service: {SERVICE}, issuer: {ISSUER}, rootcertbundle: {CERTIFICATE}"
+    return f"auth: {{token: {{{names}}}}}"
+
+
+def test_a_token_is_fetched_for_what_is_asked(tmp_path: Path) -> None:
+    with giving_tokens() as (realm, asked), serving(tmp_path, more=token_auth(realm)) as server:
+        repository = server.repository("private")
+        for wrong in (None, Credentials(USER, "guessed")):
+            with pytest.raises(UnavailableError, match=r"denies access: .*/token, which gives its tokens, answers 401"):
+                RegistryClient(repository, wrong).stat_blob(BLOB.digest)
+        asked.clear()
+        client = RegistryClient(repository, Credentials(USER, PASSWORD), piece=MIB)
+        assert client.stat_blob(BLOB.digest) is None
+        assert content_of(client, put(client)) == CONTENT
+        assert [scope.removeprefix("repository:private:") for scope in asked] in (
+            ["pull", "pull,push"],
+            ["pull", "push,pull"],
+        )
+
+
+def test_a_password_goes_nowhere_without_tls(tmp_path: Path) -> None:
+    with serving(tmp_path, more=token_auth("http://registry.example.org/token")) as server:
+        client = RegistryClient(server.repository("private"), Credentials(USER, PASSWORD))
+        with pytest.raises(InvalidInputError, match=r"sends for a token to where none is fetched: .* is no https: URL"):
+            client.stat_blob(BLOB.digest)
 
 
 def test_what_is_no_digest_is_not_asked_for(client: RegistryClient) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
+from artifacts.digest import digest_bytes
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.mirrored import MirroredStore
@@ -189,8 +189,8 @@ def test_both_forget(server: RegistryServer, tmp_path: Path) -> None:
 
 def test_many_threads_have_one_blob_fetched(server: RegistryServer, tmp_path: Path) -> None:
     contents = [bytes([number]) * 100_000 for number in range(12)]
-    with (store := mirrored(server, tmp_path / "one")).together():
-        digests: list[Digest] = [store.put(io.BytesIO(content)).digest for content in contents]
+    store = mirrored(server, tmp_path / "one")
+    digests = [store.put(io.BytesIO(content)).digest for content in contents]
     store = mirrored(server, tmp_path / "two")
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(lambda digest: verify(store, digest, name=digest), digests * 3):

@@ -235,18 +235,11 @@ def test_many_threads_put_the_same_and_others(store: BlobStore) -> None:
         verify(store, descriptor.digest, name="blob", size=descriptor.size)
 
 
-def test_what_is_put_together_is_there_at_the_end(store: BlobStore) -> None:
-    contents = [bytes([number]) * 1000 for number in range(8)]
-    with store.together(), ThreadPoolExecutor(4) as pool:
-        put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
-    assert set(store.list()) == {descriptor.digest for descriptor in put}
-    for descriptor in put:
-        verify(store, descriptor.digest, name="blob", size=descriptor.size)
-
-
-def test_what_is_put_together_can_be_forgotten_one_by_one(store: BlobStore) -> None:
-    with store.together():
-        one, two, three = (store.put(io.BytesIO(content)).digest for content in (b"1", b"2", b"3"))
+def test_files_that_were_put_at_once_are_forgotten_one_by_one(store: BlobStore, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "123"]
+    for path in paths:
+        path.write_text(path.name)
+    one, two, three = (found.digest for found in store.put_files(paths))
     store.delete(two)
     assert set(store.list()) == {one, three}
     with store.collecting():

@@ -160,6 +160,11 @@ class LocalStore:
             yield
 
     @contextmanager
+    def together(self) -> Iterator[None]:
+        with self.writing():
+            yield
+
+    @contextmanager
     def collecting(self) -> Iterator[None]:
         """Exclusive against ``writing``, of other processes too. First removes what killed processes left behind."""
         with self._locked(alone=True):

@@ -81,6 +81,11 @@ class MemoryStore:
                 self._turn.notify_all()
 
     @contextmanager
+    def together(self) -> Iterator[None]:
+        with self.writing():
+            yield
+
+    @contextmanager
     def collecting(self) -> Iterator[None]:
         with self._turn:
             self._turn.wait_for(lambda: not self._collects and not self._writers)

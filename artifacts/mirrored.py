@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
-from artifacts.fetching import OpenedAt
 from artifacts.errors import IntegrityError
+from artifacts.fetching import OpenedAt
 from artifacts.local import LocalStore
 from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
@@ -80,7 +80,7 @@ class MirroredStore:
         return self._local.put_file(path, expected, name=name, first=send)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
-        with self._remote.together():
+        with self.together():
             return put_each(self, paths, advance)
 
     def fetch(
@@ -115,6 +115,11 @@ class MirroredStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         with self._local.writing(), self._remote.writing():
+            yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._local.together(), self._remote.together():
             yield
 
     @contextmanager

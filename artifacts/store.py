@@ -97,6 +97,13 @@ class BlobStore(Protocol):
         """While held, nothing that was put is collected as garbage. Many may hold it at once, nested too."""
         ...
 
+    def together(self) -> AbstractContextManager[None]:
+        """As ``writing``, for many blobs that nobody needs before the context is left without an error.
+
+        Only then is each of them promised to stay, which spares some stores much work.
+        """
+        ...
+
     def collecting(self) -> AbstractContextManager[None]:
         """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone."""
         ...

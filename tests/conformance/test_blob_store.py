@@ -235,6 +235,15 @@ def test_many_threads_put_the_same_and_others(store: BlobStore) -> None:
         verify(store, descriptor.digest, name="blob", size=descriptor.size)
 
 
+def test_what_is_put_together_is_there_at_the_end(store: BlobStore) -> None:
+    contents = [bytes([number]) * 1000 for number in range(8)]
+    with store.together(), ThreadPoolExecutor(4) as pool:
+        put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
+    assert set(store.list()) == {descriptor.digest for descriptor in put}
+    for descriptor in put:
+        verify(store, descriptor.digest, name="blob", size=descriptor.size)
+
+
 def test_files_that_were_put_at_once_are_forgotten_one_by_one(store: BlobStore, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "123"]
     for path in paths:

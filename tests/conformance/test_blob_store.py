@@ -4,16 +4,17 @@ import hashlib
 import io
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 
 from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from artifacts.fetching import fetch
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
 from artifacts.mirrored import MirroredStore
@@ -319,3 +320,46 @@ def test_locks_are_free_after_an_error(store: BlobStore) -> None:
     with pytest.raises(ZeroDivisionError), store.collecting():
         raise ZeroDivisionError
     assert store.put(io.BytesIO(HELLO)).digest == HELLO_DIGEST
+
+
+def test_what_is_fetched_is_asked_for_once(store: BlobStore) -> None:
+    content, offsets = os.urandom(2_500_000), list[int]()
+    digest = Digest("sha256:" + hashlib.sha256(content).hexdigest())
+
+    @contextmanager
+    def opened(offset: int) -> Iterator[BinaryIO]:
+        offsets.append(offset)
+        yield io.BytesIO(content[offset:])
+
+    for _ in range(2):
+        steps: list[int] = []
+        assert fetch(store, digest, opened, name="x", advance=steps.append) == Descriptor(digest, len(content))
+        assert sum(steps) == len(content)
+    assert offsets == [0]
+    assert content_of(store, digest) == content
+
+
+def test_a_fetch_of_other_bytes_leaves_nothing(store: BlobStore) -> None:
+    with pytest.raises(IntegrityError, match=f"x is not what .* expected {OTHER_DIGEST}, found {HELLO_DIGEST}"):
+        fetch(store, OTHER_DIGEST, lambda _: closing(io.BytesIO(HELLO)), name="x")
+    assert list(store.list()) == []
+
+
+def test_a_fetch_that_breaks_off_leaves_nothing_and_can_be_repeated(store: BlobStore) -> None:
+    with pytest.raises(UnavailableError, match="broke off"):
+        fetch(store, HELLO_DIGEST, breaking_off, name="x")
+    assert not store.exists(HELLO_DIGEST)
+    assert list(store.list()) == []
+    assert fetch(store, HELLO_DIGEST, lambda offset: closing(io.BytesIO(HELLO[offset:])), name="x").size == len(HELLO)
+    assert content_of(store, HELLO_DIGEST) == HELLO
+
+
+@contextmanager
+def breaking_off(_: int) -> Iterator[BinaryIO]:
+    class Breaking(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() or size is None or size < 0:
+                raise UnavailableError("it broke off")
+            return super().read(min(size, 4))
+
+    yield Breaking(HELLO)

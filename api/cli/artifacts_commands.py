@@ -1,5 +1,6 @@
 """publish, list, show, runs, get, yank: artifacts in, artifacts out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
+from api.cli.output import say
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,11 +35,12 @@ TARGET = click.argument("target", metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
+    from api.image_lookup import ask  # noqa: PLC0415
     from registry.publishing import publish as publish_draft  # noqa: PLC0415
     from registry.publishing import rehearse  # noqa: PLC0415
 
     registry = invocation.opened
-    drafts = [read_draft(path) for path in paths]
+    drafts = [replace(read_draft(path), ask=ask(registry.store, say)) for path in paths]
     done = []
     for draft in drafts:
         if dry_run:

@@ -1,7 +1,6 @@
 """image build: an environment of a framework, as wheels and as layers, published."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +25,9 @@ def image() -> None:
 @click.option("--requirement", metavar="REQ", multiple=True, help="A further requirement.")
 @click.option("--find-links", metavar="DIR", multiple=True, help="A further folder of wheels.")
 @click.option("--index-url", metavar="URL", help="The index, in place of pip's own.")
-@click.option("--base", metavar="TAR", type=click.Path(path_type=Path), help="A root file system; default: Debian's.")
+@click.option(
+    "--base", metavar="TAR|IMAGE", help="A root file system, or HOST/NAME@sha256:… in a registry; default: Debian's."
+)
 @click.option("--no-layers", is_flag=True, help="Wheels alone: the image runs as processes.")
 @click.pass_obj
 def build(  # noqa: PLR0913 - the options of a command
@@ -36,12 +37,14 @@ def build(  # noqa: PLR0913 - the options of a command
     requirement: tuple[str, ...],
     find_links: tuple[str, ...],
     index_url: str | None,
-    base: Path | None,
+    base: str | None,
     *,
     no_layers: bool,
 ) -> None:
     """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
+    from api.image_lookup import connect  # noqa: PLC0415
     from evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
+    from evaluator.images.remote_base import parse_base  # noqa: PLC0415
     from evaluator.images.wheels import IndexOptions  # noqa: PLC0415
     from evaluator.images.workspaces import workspace  # noqa: PLC0415
     from registry.succession import publish_if_missing, publish_successor  # noqa: PLC0415
@@ -51,7 +54,7 @@ def build(  # noqa: PLR0913 - the options of a command
         device=device,
         requirements=requirement,
         index=IndexOptions(find_links=find_links, index_url=index_url),
-        base=base,
+        base=None if base is None else parse_base(base, connect),
         layers=not no_layers,
     )
     with workspace(registry.home / "builds") as folder:

@@ -74,6 +74,7 @@ def lock(
     invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
+    from api.image_lookup import look_up  # noqa: PLC0415
     from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
     from registry.lockfile import dump  # noqa: PLC0415
     from registry.locking import preferences_of  # noqa: PLC0415
@@ -90,7 +91,7 @@ def lock(
     preferences = {} if replaced is None else preferences_of(replaced, moved)
     resolution = resolve_request(asked, registry.catalogue, preferences)
     harness = Harness(HARNESS_VERSION, build_harness())
-    made = keep_lock(asked, resolution, harness, registry.store, registry.catalogue)
+    made = keep_lock(asked, resolution, harness, registry.store, registry.catalogue, look_up(registry.store))
     write_text(path, dump(made))
     for warning in yanked(resolution):
         say(f"warning: {warning}")

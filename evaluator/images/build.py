@@ -22,6 +22,7 @@ from evaluator.images.config import encode_config
 from evaluator.images.devices import check_device
 from evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
 from evaluator.images.pylock import WHEELS, encode_pylock
+from evaluator.images.remote_base import RemoteBase
 from evaluator.images.target import Target, host_target
 from evaluator.images.wheels import IndexOptions, Wheel, copy, fetch, resolve
 from registry.manifests.model import File, Role
@@ -31,12 +32,15 @@ from registry.versions import from_pep440
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a build may vary. ``base`` is a root file system as an uncompressed tar; without it Debian's is made."""
+    """What a build may vary.
+
+    ``base`` is a root file system as an uncompressed tar, or an image in a registry; without it Debian's is made.
+    """
 
     device: str = "cpu"
     requirements: tuple[str, ...] = ()
     index: IndexOptions = field(default_factory=IndexOptions)
-    base: Path | None = None
+    base: Path | RemoteBase | None = None
     layers: bool = True
     version: str = "1.0.0"
 
@@ -97,7 +101,9 @@ class Builder:
             files += more
         return BuiltImage(*_manifests(choice, wheels, platform, files, options.version), self.workspace)
 
-    def _base(self, given: Path | None) -> Base:
+    def _base(self, given: Path | RemoteBase | None) -> Base:
+        if isinstance(given, RemoteBase):
+            return given.fetch(self.workspace, self.store, self.progress)
         tarball = self.workspace / "base.tar"
         if given is None:
             debian_tarball(tarball, self.cache, self.store, self.progress)

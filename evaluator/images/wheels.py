@@ -79,7 +79,7 @@ def fetch(
 
     Raises:
         IntegrityError: a file has other bytes than the resolution promised.
-        UnavailableError: pip or the index failed.
+        UnavailableError: pip or the index failed, or gives a wheel another name than it was resolved by.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = list(wheels)
@@ -94,6 +94,13 @@ def fetch(
         pins.write_text("".join(lines), encoding="utf-8")
         places = ["--no-deps", "--require-hashes", f"--requirement={pins}", f"--dest={folder}"]
         _pip(["download", *places, *_target_arguments(target), *index.arguments()])
+    for wheel in wanted:
+        if not (folder / wheel.filename).is_file():
+            raise UnavailableError(
+                f"pip resolved {wheel.filename}, and fetched no file of that name",
+                where=wheel.name,
+                next_step="build again; if it stays so, the index says another name of that file than it has",
+            )
     return {wheel.digest: check_file(folder / wheel.filename, wheel.digest) for wheel in wanted}
 
 

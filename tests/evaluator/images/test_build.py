@@ -22,6 +22,7 @@ from evaluator.images.base import debian_tarball, open_base
 from evaluator.images.build import Builder, BuildOptions, BuiltImage
 from evaluator.images.target import host_target, running_python
 from registry.manifests.model import File
+from tests.support.same_image import another_user
 
 Builds = tuple[BuiltImage, ...]
 
@@ -56,6 +57,15 @@ def test_two_builds_in_two_folders_are_one_image(small_builds: Builds) -> None:
     assert (one.image, one.framework) == (two.image, two.framework)
     for file in files(one):
         assert (one.folder / file.path).read_bytes() == (two.folder / file.path).read_bytes()
+
+
+def test_another_user_with_another_umask_builds_the_same_image(
+    small_builds: Builds, base_tarball: Path, index: Path, tmp_path: Path
+) -> None:
+    """By the command, as its users call it; the index has the same wheels as that of the builds above."""
+    assert index.exists()
+    found = another_user(("onnxruntime==1.31.1", "--requirement", "same", "--base", str(base_tarball)), tmp_path)
+    assert found == small_builds[0].image_id
 
 
 def test_a_second_framework_costs_only_its_own_layers(small_builds: Builds) -> None:

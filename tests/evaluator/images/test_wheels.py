@@ -95,6 +95,13 @@ def test_other_bytes_under_the_same_name_are_an_integrity_error(
     assert digest_bytes((index / wheels[0].filename).read_bytes()).removeprefix("sha256:") in str(raised.value)
 
 
+def test_a_wheel_under_another_name_than_resolved_is_said(index: Path, tmp_path: Path, store: LocalStore) -> None:
+    (wheel,) = resolve(["flatbuffers"], host_target(), NOWHERE)
+    (index / wheel.filename).rename(index / "flatbuffers-25.1-1-py3-none-any.whl")
+    with pytest.raises(UnavailableError, match=f"pip resolved {wheel.filename}, and fetched no file of that name"):
+        fetch([wheel], tmp_path / "wheels", host_target(), NOWHERE, store)
+
+
 def test_a_damaged_wheel_in_the_store_is_an_integrity_error(index: Path, tmp_path: Path, store: LocalStore) -> None:
     (wheel,) = resolve(["flatbuffers"], host_target(), NOWHERE)
     place = store.path(store.put_file(index / wheel.filename).digest)

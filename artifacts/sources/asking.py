@@ -14,6 +14,7 @@ from artifacts.sources.urls import check_url, is_address, origin, split_url
 
 _REDIRECTS: Final = 10
 _CONNECT_SECONDS: Final = 15.0
+_NOBODY: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 
 
 @contextmanager
@@ -73,7 +74,7 @@ def _send(
         else:
             opened.callback(response.close)
             return response
-    raise TransientError(f"{host} has no address")
+    raise TransientError(f"{host} has no address", reached=False)
 
 
 def _client(context: ssl.SSLContext, proxy: str | None, network: Network) -> httpx.Client:
@@ -101,4 +102,5 @@ def _failures_named(shown: str) -> Iterator[None]:
                 where=shown,
                 next_step="have the server's certificate renewed, or name its authority with SSL_CERT_FILE",
             ) from error
-        raise TransientError(reason) from error
+        reached = isinstance(error, httpx.HTTPError) and not isinstance(error, _NOBODY)
+        raise TransientError(reason, reached=reached) from error

@@ -13,7 +13,14 @@ LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless ans
 
 
 class TransientError(Exception):
-    """A failure that another attempt may get rid of; its text says which. Never leaves this package."""
+    """A failure that another attempt may get rid of; its text says which. Never leaves this package.
+
+    ``reached`` says whether there was a server that failed, or none at all.
+    """
+
+    def __init__(self, what: str, *, reached: bool = True) -> None:
+        super().__init__(what)
+        self.reached = reached
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class _Body(io.RawIOBase):
         self._skip = 0  # bytes of this answer that were sent before
         self._total: int | None = None  # of the whole file, where the server says it
         self._etag = ""
-        self._answered = False
+        self._reached = False
         self._failures = 0  # in a row, nothing received between them
         self._rest = b""
         self._chunks: Iterator[bytes] | None = None
@@ -86,7 +86,6 @@ class _Body(io.RawIOBase):
 
     def _accept(self, answer: Answer) -> None:
         """Begin to read an answer, if it is of the file, at the position or before it."""
-        self._answered = True
         status, etag = answer.status, answer.headers.get("ETag", "")
         ranged = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         if status in _LATER:
@@ -121,7 +120,7 @@ class _Body(io.RawIOBase):
             self._skip -= len(chunk) - len(fresh)
             if fresh or not chunk:
                 break
-        self._failures = 0
+        self._failures, self._reached = 0, True
         self._position += len(fresh)
         if self._position > self._limit:
             raise self._too_large()
@@ -133,10 +132,11 @@ class _Body(io.RawIOBase):
         return b""
 
     def _pause(self, error: TransientError) -> None:
-        """Wait before the next attempt, or give up: at once where no server answers."""
+        """Wait before the next attempt, or give up: at once where there never was a server."""
         self._open.close()
         self._chunks = None
-        pauses = self._network.pauses if self._answered else ()
+        self._reached = self._reached or error.reached
+        pauses = self._network.pauses if self._reached else ()
         if self._failures >= len(pauses):
             next_step = "look at the network and do it again: it goes on where it broke off"
             raise self._failed(f"cannot be read: {error}", next_step) from error

@@ -86,6 +86,15 @@ def test_a_server_that_is_busy_is_asked_again(web: Web) -> None:
         fetch(remote(f"{web.origin}/busy"))
 
 
+def test_a_connection_that_breaks_before_the_answer(web: Web) -> None:
+    def leaving(handler: Handler) -> None:
+        handler.close_connection = True
+
+    web.pages["/file"] = in_turn(leaving, leaving, File(CONTENT))
+    assert fetch(remote(f"{web.origin}/file")) == CONTENT
+    assert len(web.asked) == 3
+
+
 def test_what_changes_while_it_is_read_is_noticed(web: Web) -> None:
     other = File(CONTENT[::-1], etag='"two"')
     web.pages["/file"] = in_turn(File(CONTENT, breaks=[1000]), other)

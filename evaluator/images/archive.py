@@ -1,14 +1,12 @@
 """An image as a docker-archive, the form that every engine loads."""
 
 import json
-import tarfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from artifacts.digest import Descriptor, chunks, digest_bytes, to_hex
 from artifacts.store import BlobStore
-
-_BLOCK = tarfile.BLOCKSIZE
+from artifacts.tars import END, header, padding
 
 
 def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> Iterator[bytes]:
@@ -25,11 +23,11 @@ def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore
     yield from _member("manifest.json", listing)
     yield from _member(name, config)
     for path, layer in zip(paths, layers, strict=True):
-        yield _header(path, layer.size)
+        yield header(path, layer.size)
         with store.open(layer.digest) as stream:
             yield from chunks(stream)
-        yield _padding(layer.size)
-    yield bytes(2 * _BLOCK)
+        yield padding(layer.size)
+    yield END
 
 
 def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> None:
@@ -38,16 +36,6 @@ def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descr
 
 
 def _member(path: str, content: bytes) -> Iterator[bytes]:
-    yield _header(path, len(content))
+    yield header(path, len(content))
     yield content
-    yield _padding(len(content))
-
-
-def _header(path: str, size: int) -> bytes:
-    entry = tarfile.TarInfo(path)
-    entry.size = size
-    return entry.tobuf(tarfile.USTAR_FORMAT if size < 8**11 else tarfile.GNU_FORMAT)
-
-
-def _padding(size: int) -> bytes:
-    return bytes(-size % _BLOCK)
+    yield padding(len(content))

@@ -18,6 +18,9 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
+from artifacts.mirrored import MirroredStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.store import OciStore
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore, verify
 from artifacts.store import read as read_blob
@@ -45,6 +48,7 @@ from tests.support.bundled import (
     unpacked,
     with_root,
 )
+from tests.support.registry_server import RegistryServer
 
 Change = Callable[[Files], Files]
 
@@ -103,9 +107,17 @@ def files(bundle: Path) -> Files:
     return unpacked(bundle)
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(params=["folder", "memory", "repository"])
 def registry(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -> Registry:
-    return Registry(LocalStore(tmp_path / "blobs") if request.param == "folder" else MemoryStore(), database)
+    """A registry over each kind of store."""
+    if request.param == "memory":
+        return Registry(MemoryStore(), database)
+    folder = LocalStore(tmp_path / "blobs")
+    if request.param == "folder":
+        return Registry(folder, database)
+    server: RegistryServer = request.getfixturevalue("registry_server")
+    repository = server.repository(f"bundles/{tmp_path.name.lower().replace('_', '-')}")
+    return Registry(MirroredStore(folder, OciStore(RegistryClient(repository), tmp_path / "lock", "bundles")), database)
 
 
 @pytest.fixture
@@ -160,11 +172,11 @@ def test_a_lock_comes_without_runs(original: Bundled, tmp_path: Path, empty: Reg
 
 
 def test_what_was_imported_is_bundled_in_the_same_bytes(
-    original: Bundled, bundle: Path, tmp_path: Path, empty: Registry
+    original: Bundled, bundle: Path, tmp_path: Path, registry: Registry
 ) -> None:
-    empty.take(bundle)
-    lock = load(empty.catalogue.get_lock(original.lock.id), "lock")
-    again = Bundled(lock, empty.records.get(original.run.id), empty.store)
+    registry.take(bundle)
+    lock = load(registry.catalogue.get_lock(original.lock.id), "lock")
+    again = Bundled(lock, registry.records.get(original.run.id), registry.store)
     assert again.create(tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
 
 

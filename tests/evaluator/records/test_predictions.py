@@ -193,3 +193,13 @@ def test_pieces_add_up(compare: Callable[..., Agreed], monkeypatch: pytest.Monke
     monkeypatch.setattr(predictions, "_PIECE", 7 * 8 * 13)
     assert compare({"p": a}, {"p": b}, other=True) == whole
     assert "3 of 7000 values differ, by 0.5 at most" in whole.reasons[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"no predictions", (1 << 60).to_bytes(8, "little") + b"{}"])
+def test_what_is_no_file_of_predictions_agrees_with_nothing(content: bytes, tmp_path: Path) -> None:
+    """An imported run says of anything that it is its predictions."""
+    (tmp_path / "imported").write_bytes(content)
+    save_file({"scores": np.zeros((2, 3), np.float32)}, tmp_path / "again")
+    agreed = compare_predictions(tmp_path / "imported", tmp_path / "again", {}, other_processor=False)
+    assert agreed.agreement == "different"
+    assert "cannot be read" in agreed.reasons[0]

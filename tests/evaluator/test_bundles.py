@@ -93,8 +93,8 @@ class Registry:
 
 
 @pytest.fixture
-def original(tmp_path: Path) -> Bundled:
-    return bundled(MemoryStore(), tmp_path)
+def original(schema: Path, tmp_path: Path) -> Bundled:
+    return bundled(MemoryStore(), tmp_path, schema)
 
 
 @pytest.fixture
@@ -381,13 +381,13 @@ DISHONEST: dict[str, tuple[Change, str]] = {
     "another name": (relocked(lambda lock: lock["model"].update(name="other")), "disagree"),
     "files under each other's names": (relocked(swapped_files), "disagree"),
     "manifests of other kinds": (relocked(swapped_kinds), "is that of a framework"),
-    "a model's file": (unlisted("model.onnx"), "lacks model/digits@1.0.0 model.onnx"),
+    "a model's file": (unlisted("digits.onnx"), "lacks model/digits@1.0.0 digits.onnx"),
     "a manifest": (unlisted("the manifest of dataset"), "lacks the manifest of dataset/digits@1.0.0"),
-    "the listing of a tree": (unlisted("the listing of"), "lacks dataset/digits@1.0.0 pictures/"),
-    "a file in a tree": (unlisted("deeper/1.png"), "lacks dataset/digits@1.0.0 pictures/deeper/1.png"),
+    "the listing of a tree": (unlisted("the listing of"), "lacks dataset/digits@1.0.0 data/"),
+    "a file in a tree": (unlisted("deeper/labels.idx"), "lacks dataset/digits@1.0.0 data/deeper/labels.idx"),
     "the harness": (unlisted("harness"), "lacks harness"),
-    "a wheel of both platforms": (unlisted("wheels/numpy-2.3.0-py3"), "lacks image/onnxruntime-cpu@1.0.0"),
-    "a layer of one platform": (unlisted("layers[1]"), "layers[1]"),
+    "a wheel of both platforms": (unlisted("wheels/onnxruntime"), "lacks image/onnxruntime-cpu@1.0.0"),
+    "a layer of one platform": (unlisted("layers[0]"), "layers[0]"),
     "a wheel of the other": (unlisted("aarch64"), "aarch64"),
     "the predictions": (unlisted("predictions"), "predictions"),
     "a run of another lock": (rerun(lambda run: run.update(lock=digest_bytes(b"other"))), "does not fit its lock"),
@@ -467,8 +467,8 @@ def test_a_blob_is_missed_even_where_the_store_has_it(
 ) -> None:
     """A bundle that works here alone is none."""
     registry = Registry(original.store, database)
-    with pytest.raises(IntegrityError, match=r"lacks model/digits@1.0.0 model.onnx"):
-        registry.take(packed(tmp_path / "bad.tar", unlisted("model.onnx")(files)))
+    with pytest.raises(IntegrityError, match=r"lacks model/digits@1.0.0 digits.onnx"):
+        registry.take(packed(tmp_path / "bad.tar", unlisted("digits.onnx")(files)))
 
 
 def test_a_flipped_bit_anywhere_in_a_blob_is_noticed(

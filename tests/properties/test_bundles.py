@@ -78,7 +78,8 @@ class Desk:
             engine.dispose()
         names = {one.name for one in self.folder.iterdir()}
         assert names <= {
-            "pictures",
+            "authored",
+            "maker.db",
             "whole.tar",
             "fuzzed.tar",
             "schema.db",
@@ -102,7 +103,7 @@ def freed(engine: Engine, store: MemoryStore) -> list[str]:
 @pytest.fixture(scope="module")
 def desk(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Desk:
     folder = tmp_path_factory.mktemp("desk")
-    whole = bundled(MemoryStore(), folder).create(folder / "whole.tar")
+    whole = bundled(MemoryStore(), folder, schema).create(folder / "whole.tar")
     store, database = MemoryStore(), folder / "registry.db"
     shutil.copy(schema, folder / "schema.db")
     shutil.copy(schema, database)

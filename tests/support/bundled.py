@@ -2,31 +2,48 @@
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes, to_hex
+from artifacts.digest import digest_bytes
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore
-from artifacts.trees import put_tree
 from evaluator.bundles import create_bundle
 from evaluator.records.runs import Run, RunEnd, RunStart, new_run_id
 from evaluator.statistics.figures import Interval, Metric
-from registry.lockfile import Lock, read
-from registry.manifests import parse_published, plain
-from registry.manifests.identity import content
-from tests.support.variants import variant
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_engine
+from registry.lockfile import Lock
+from registry.locks import Harness, make_lock
+from registry.manifests import read_authored
+from registry.publishing import Draft, publish
+from registry.requests import parse_request
+from tests.support import tiny
+from tests.support.digits import model, request, written
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HARNESS = b"the harness"
-PICTURES = {"0.png": b"zero", "deeper/1.png": b"one"}
-OTHER_PLATFORM = {"arm64.toml": b"other wheels", "wheels/numpy-2.3.0-cp311-cp311-linux_aarch64.whl": b"another numpy"}
+LABELS = "".join(f"digit {number}\n" for number in range(10)).encode()
+PICTURES = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 8, *range(128)])
+CLASSES = bytes([0, 0, 8, 1, 0, 0, 0, 2, 3, 7])
+OTHER_WHEEL = b"no wheel either\n"
+OTHER_PATH = "wheels/numpy-2.3.0-cp311-cp311-manylinux_2_28_aarch64.whl"
+OTHER_PYLOCK = f"""\
+{tiny.PYLOCK}
+[[packages]]
+name = "numpy"
+version = "2.3.0"
+wheels = [{{path = "{OTHER_PATH}", size = {len(OTHER_WHEEL)}, hashes = {{sha256 = "{digest_bytes(OTHER_WHEEL)[7:]}"}}}}]
+""".encode()
+OTHER_PLATFORM = {"arm64.toml": OTHER_PYLOCK, OTHER_PATH: OTHER_WHEEL}
+"""What the image's second platform needs, and the first does not."""
+
 Document = dict[str, Any]
 Files = dict[str, bytes]
 """The files of a bundle by their names, in order."""
@@ -46,46 +63,46 @@ class Bundled:
         return path
 
 
-def bundled(store: BlobStore, folder: Path, *, seed: int = 7) -> Bundled:
-    """Such a lock: a tree among the dataset's files, and an image of two platforms that share a wheel."""
-    made = variant({"request": {"seed": seed}})
-    for manifest in made.manifests.values():
-        for blob in (content(manifest), *made.files[manifest.kind].values()):
-            store.put(io.BytesIO(blob))
-    locked: Document = deepcopy(made.lock.document)
-    dataset, image = (plain(made.manifests[locked[kind]["digest"]]) for kind in ("dataset", "image"))
-    _add_tree(locked, dataset, store, folder)
-    _add_platform(locked, image, store)
-    for kind, manifest in (("dataset", dataset), ("image", image)):
-        locked[kind]["digest"] = store.put(io.BytesIO(content(parse_published(canonical(manifest))))).digest
-    harness = store.put(io.BytesIO(HARNESS))
-    locked["harness"] |= {"digest": harness.digest, "size": harness.size}
-    lock = read(locked, "lock")
+def bundled(store: BlobStore, folder: Path, schema: Path) -> Bundled:
+    """Such a lock: a tree is the dataset, and the image has two platforms that share a wheel.
+
+    ``schema`` is an empty registry's database, of which a copy in ``folder`` is used.
+    """
+    shutil.copy(schema, folder / "maker.db")
+    database = open_engine(folder / "maker.db")
+    catalogue = Catalogue(database, lambda: NOON)
+    for path in _authored(folder / "authored"):
+        text = path.read_text()
+        publish(Draft(read_authored(text, str(path)), text, path), store, catalogue)
+    asked = parse_request(request("digits") | {"hardware": HARDWARE}, "request")
+    lock = make_lock(asked, {}, Harness("0.1.0", HARNESS), store, catalogue)
+    database.dispose()
     return Bundled(lock, run_of(lock, store), store)
 
 
-def _add_tree(locked: Document, dataset: Document, store: BlobStore, folder: Path) -> None:
-    for path, picture in PICTURES.items():
-        (folder / "pictures" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "pictures" / path).write_bytes(picture)
-    tree, _ = put_tree(store, folder / "pictures")
-    row = {"path": "pictures/", "sha256": to_hex(tree.digest), "size": tree.size}
-    dataset["files"].append(row)
-    locked["dataset"]["files"].append(row)
+HARDWARE = {"os": "linux", "arch": ["amd64", "arm64"], "device": "cpu"}
 
 
-def _add_platform(locked: Document, image: Document, store: BlobStore) -> None:
-    rows = [_kept(path, text, store) for path, text in OTHER_PLATFORM.items()]
-    shared = locked["image"]["platforms"][0]["wheels"][0]
+def _authored(folder: Path) -> Iterable[Path]:
+    """Manifests beside their files."""
+    folder.mkdir()
+    framework, image, _, _ = map(json.loads, map(Path.read_text, tiny.author(folder)))
+    files = {"labels.txt": LABELS, "data/images.idx": PICTURES, "data/deeper/labels.idx": CLASSES, **OTHER_PLATFORM}
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    network = model("digits")
+    network["outputs"][0]["labels"] = "labels.txt"
+    network["files"].append({"path": "labels.txt", "role": "labels", "source": "labels.txt"})
+    dataset = tiny.tree_of_digits("digits")
+    dataset["splits"]["test"] = {"images": "data/images.idx", "labels": "data/deeper/labels.idx", "samples": 2}
+    dataset["files"][0]["source"] = "data"
     place = {"os": "linux", "arch": "arm64", "device": "cpu", "python": "3.11"}
-    image["files"] += [row | {"role": "wheels"} for row in rows]
+    image["platforms"][0] |= {"arch": "amd64", "python": "3.11"}
     image["platforms"].append(place | {"wheels": "arm64.toml"})
-    locked["image"]["platforms"].append(place | {"wheels_lock": rows[0], "wheels": [shared, rows[1]]})
-
-
-def _kept(path: str, text: bytes, store: BlobStore) -> Document:
-    blob = store.put(io.BytesIO(text))
-    return {"path": path, "sha256": to_hex(blob.digest), "size": blob.size}
+    image["files"] += [{"path": path, "role": "wheels", "source": path} for path in OTHER_PLATFORM]
+    for document in (framework, image, dataset, network):
+        yield written(folder / f"{document['kind']}.yaml", document)
 
 
 def run_of(lock: Lock, store: BlobStore, *, seconds: int = 0) -> Run:

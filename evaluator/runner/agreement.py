@@ -7,7 +7,7 @@ from msgspec import UNSET
 from artifacts.digest import to_hex
 from artifacts.errors import IntegrityError
 from registry.lockfile import Lock, LockedArtifact, LockedPlatform
-from registry.manifests import Dataset, Image, Manifest, files_of
+from registry.manifests import Dataset, Image, Manifest, Platform, files_of
 from registry.names import Kind
 
 Named = set[tuple[str, str]]
@@ -28,7 +28,7 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
     assert isinstance(image, Image)
     if lock.dataset.split not in dataset.splits:
         raise _disagreement(f"dataset/{lock.dataset.name}@{lock.dataset.version}", f"no split {lock.dataset.split!r}")
-    for fault in _finished(platform, image) if platform.finished else _foreign(platform, image):
+    for fault in _environment_faults(platform, image):
         raise _disagreement(f"image/{lock.image.name}@{lock.image.version} ({platform})", fault)
 
 
@@ -41,10 +41,19 @@ def _faults(artifact: LockedArtifact, manifest: Manifest) -> Iterator[str]:
             yield f"{'no' if (path, sha256) in locked else 'another'} {path} with the digest sha256:{sha256}"
 
 
+def _environment_faults(platform: LockedPlatform, image: Image) -> Iterator[str]:
+    if _place(platform) not in map(_place, image.platforms):
+        yield f"no such platform with Python {platform.python}"
+    yield from _finished(platform, image) if platform.finished else _foreign(platform, image)
+
+
+def _place(platform: LockedPlatform | Platform) -> tuple[str, str, str, str]:
+    return platform.os, platform.arch, platform.device, platform.python
+
+
 def _finished(platform: LockedPlatform, image: Image) -> Iterator[str]:
-    place = (platform.os, platform.arch, platform.device, platform.python)
     for one in image.platforms:
-        if (one.os, one.arch, one.device, one.python) == place and one.reference != platform.reference:
+        if _place(one) == _place(platform) and one.reference != platform.reference:
             yield f"{'no reference' if one.reference is UNSET else one.reference} for this platform"
 
 

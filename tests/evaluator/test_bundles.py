@@ -380,6 +380,10 @@ DISHONEST: dict[str, tuple[Change, str]] = {
     "a size of a tree": (relocked(lambda lock: lock["dataset"]["files"][-1].update(size=1)), "1 are written down"),
     "another name": (relocked(lambda lock: lock["model"].update(name="other")), "disagree"),
     "files under each other's names": (relocked(swapped_files), "disagree"),
+    "another Python": (
+        relocked(lambda lock: lock["image"]["platforms"][0].update(python="/../../../tmp/python")),
+        "no such platform",
+    ),
     "manifests of other kinds": (relocked(swapped_kinds), "is that of a framework"),
     "a model's file": (unlisted("digits.onnx"), "lacks model/digits@1.0.0 digits.onnx"),
     "a manifest": (unlisted("the manifest of dataset"), "lacks the manifest of dataset/digits@1.0.0"),

@@ -81,7 +81,7 @@ class Evaluation:
         **request: Any,  # noqa: ANN401 - keys of a request
     ) -> Lock:
         """The lock, with every blob that it names in the store."""
-        image = self._image()
+        image = self._image(platforms)
         return from_content(
             Content(
                 schema="1.0",
@@ -128,9 +128,11 @@ class Evaluation:
         manifest = {"schema": 1, "kind": "framework", "name": "onnxruntime", "version": "1.31.1", "license": "MIT"}
         return self._artifact({**manifest, "predictor": "onnxruntime", "distributions": ["onnxruntime"]})
 
-    def _image(self) -> LockedArtifact:
-        platform: dict[str, Any] = {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"}
-        platform["wheels"] = "pylock.toml"
+    def _image(self, platforms: tuple[LockedPlatform, ...]) -> LockedArtifact:
+        """The image of the evaluation's platform, and of ``platforms``, perhaps with another Python."""
+        platform = _place(self.platform)
+        others = {str(one): _place(one) for one in platforms if _place(one) != platform}
+        places = list(({str(self.platform): platform} | others).values())
         manifest = {"schema": 1, "kind": "image", "name": "matrix-cpu", "version": "1.0.0", "license": "various"}
         provides = {"framework": "onnxruntime", "version": "1.31.1"}
         files = [self._file("pylock.toml", PYLOCK) | {"role": "wheels"}]
@@ -145,7 +147,7 @@ class Evaluation:
             files += [
                 self._blob(f"{to_hex(one.digest)}.tar", "layer", one.digest, one.size) for one in self.platform.layers
             ]
-        return self._artifact({**manifest, "provides": provides, "platforms": [platform], "files": files})
+        return self._artifact({**manifest, "provides": provides, "platforms": places, "files": files})
 
     @staticmethod
     def _blob(path: str, role: str, digest: Digest, size: object) -> dict[str, Any]:
@@ -174,6 +176,12 @@ class Evaluation:
 
     def _put(self, data: bytes) -> Descriptor:
         return self.store.put(io.BytesIO(data))
+
+
+def _place(platform: LockedPlatform) -> dict[str, Any]:
+    """The platform as the image's manifest names it."""
+    place = {name: getattr(platform, name) for name in ("os", "arch", "device", "python")}
+    return place | {"wheels": "pylock.toml"}
 
 
 def _with(platform: LockedPlatform, **changes: Any) -> LockedPlatform:  # noqa: ANN401 - fields of any type

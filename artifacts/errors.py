@@ -8,7 +8,10 @@ from typing import ClassVar
 
 
 class BenchlockError(Exception):
-    """An error whose message is meant for a person: ``what`` happened, ``where`` (path or index), the ``next_step``."""
+    """An error whose message is meant for a person: ``what`` happened, ``where`` (path or index), the ``next_step``.
+
+    ``problems`` are all the errors that were found in the same look, this one included; empty where it is the only one.
+    """
 
     code: ClassVar[str] = "error"
 
@@ -17,6 +20,7 @@ class BenchlockError(Exception):
         self.what = what
         self.where = where
         self.next_step = next_step
+        self.problems: tuple[BenchlockError, ...] = ()
 
     def __str__(self) -> str:
         """One line a part: what, where, next."""

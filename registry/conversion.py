@@ -5,7 +5,7 @@ tagged union and the nearest known name are all found.
 """
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from artifacts.errors import InvalidInputError
+from registry.problems import Problems
 from registry.yaml import Document, Place
 
 _SHOWN = 60
@@ -24,13 +25,16 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
     """The document's value as ``wanted``, strictly: no number from text, no text from a number.
 
     Raises:
-        InvalidInputError: at the first value that does not fit, in the order of the type's keys.
+        InvalidInputError: the first value that does not fit, in the order of the type's keys; with all the others.
     """
     try:
         return msgspec.convert(document.value, wanted)
     except msgspec.ValidationError as error:
-        problem = _problem(Place(document), document.value, inspect.type_info(wanted))
-        raise problem or InvalidInputError(str(error), where=document.name) from error
+        found = Problems()
+        for problem in _problems(Place(document), document.value, inspect.type_info(wanted)):
+            found.add(problem)
+        found.refuse()
+        raise InvalidInputError(str(error), where=document.name) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -44,71 +48,82 @@ def _plain(kind: inspect.Type) -> inspect.Type:
     return _plain(kind.type) if isinstance(kind, inspect.Metadata) else kind
 
 
-def _problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError | None:  # noqa: ANN401
-    """The first reason why ``value`` is not of ``kind``."""
+def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
+    """Every reason why ``value`` is not of ``kind``."""
     kind = _plain(kind)
     if isinstance(kind, inspect.UnionType):
-        return _union_problem(place, value, kind)
-    if not _fits(value, kind):
-        return _mismatch(place, value, [kind])
-    if isinstance(kind, inspect.StructType):
+        yield from _union_problems(place, value, kind)
+    elif not _fits(value, kind):
+        yield _mismatch(place, value, [kind])
+    elif isinstance(kind, inspect.StructType):
         tagged = kind.tag_field is not None and kind.tag_field in value
-        return _tagged_problem(place, value, [kind]) if tagged else _struct_problem(place, value, kind)
-    if isinstance(kind, inspect.LiteralType) and value not in kind.values:
-        return _none_of(place, value, kind)
-    if isinstance(kind, inspect.DictType):
-        pairs = [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
-    elif isinstance(kind, inspect.VarTupleType):
-        pairs = [(place.at(index), inner, kind.item_type) for index, inner in enumerate(value)]
-    elif isinstance(kind, inspect.TupleType):
-        pairs = [(place.at(i), inner, of) for i, (inner, of) in enumerate(zip(value, kind.item_types, strict=False))]
+        yield from _tagged_problems(place, value, [kind]) if tagged else _struct_problems(place, value, kind)
+    elif isinstance(kind, inspect.LiteralType):
+        if value not in kind.values:
+            yield _none_of(place, value, kind)
     else:
-        pairs = []
-    inside = (_problem(below, inner, of) for below, inner, of in pairs)
-    return next((problem for problem in inside if problem), None) or _limit_problem(place, value, kind)
+        for below, inner, of in _inside(place, value, kind):
+            yield from _problems(below, inner, of)
+        yield from _limit_problems(place, value, kind)
 
 
-def _struct_problem(place: Place, value: dict[str, Any], kind: inspect.StructType) -> InvalidInputError | None:
+def _inside(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, Any, inspect.Type]]:  # noqa: ANN401
+    """The values of a collection, each with the type that it must have."""
+    if isinstance(kind, inspect.DictType):
+        return [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
+    if isinstance(kind, inspect.VarTupleType):
+        return [(place.at(index), inner, kind.item_type) for index, inner in enumerate(value)]
+    if isinstance(kind, inspect.TupleType):
+        return [(place.at(i), inner, of) for i, (inner, of) in enumerate(zip(value, kind.item_types, strict=False))]
+    return []
+
+
+def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructType) -> Iterator[InvalidInputError]:
     fields = {field.encode_name: field for field in kind.fields}
     known = {*fields, kind.tag_field} if kind.tag_field else set(fields)
+    meant = set[str]()
     for key in value:
         if key not in known:
-            return place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
+            yield place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
+            meant.update(get_close_matches(key, known, n=1))
     for name, field in fields.items():
         if name in value:
-            if problem := _problem(place.at(name), value[name], field.type):
-                return problem
-        elif field.required:
-            return place.at(name).error(f"the key {name!r} is missing", "write it: it has no default")
-    return None
+            yield from _problems(place.at(name), value[name], field.type)
+        elif field.required and name not in meant:  # one that is misspelt is not missing, too
+            yield place.at(name).error(f"the key {name!r} is missing", "write it: it has no default")
 
 
-def _union_problem(place: Place, value: Any, kind: inspect.UnionType) -> InvalidInputError | None:  # noqa: ANN401
+def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterator[InvalidInputError]:  # noqa: ANN401
     members = [_plain(member) for member in kind.types]
     structs = [member for member in members if isinstance(member, inspect.StructType)]
     if isinstance(value, dict) and len(structs) > 1:
-        return _tagged_problem(place, value, structs)
+        yield from _tagged_problems(place, value, structs)
+        return
     fitting = [member for member in members if _fits(value, member)]
     if not fitting:
-        return _mismatch(place, value, members)
-    problems = [_problem(place, value, member) for member in fitting]
-    return problems[0] if all(problems) else None
+        yield _mismatch(place, value, members)
+        return
+    found = [list(_problems(place, value, member)) for member in fitting]
+    if all(found):
+        yield from found[0]
 
 
-def _tagged_problem(place: Place, value: dict[str, Any], structs: list[inspect.StructType]) -> InvalidInputError | None:
+def _tagged_problems(
+    place: Place, value: dict[str, Any], structs: list[inspect.StructType]
+) -> Iterator[InvalidInputError]:
     """Which member of a tagged union is meant, and what is wrong with it."""
     field = structs[0].tag_field
     assert field is not None
     tags = {str(struct.tag): struct for struct in structs}
-    where = place.at(field)
+    where, tag = place.at(field), value.get(field)
     if field not in value:
-        return where.error(f"the key {field!r} is missing", f"write one of {', '.join(tags)}")
-    tag = value[field]
-    if not isinstance(tag, str):
-        return _mismatch(where, tag, [inspect.StrType()])
-    if tag not in tags:
-        return where.error(f"{_shown(tag)} is none of {', '.join(tags)}", nearest(tag, tags))
-    return _struct_problem(place, value, tags[tag])
+        yield where.error(f"the key {field!r} is missing", f"write one of {', '.join(tags)}")
+    elif not isinstance(tag, str):
+        yield _mismatch(where, tag, [inspect.StrType()])
+    elif tag not in tags:
+        yield where.error(f"{_shown(tag)} is none of {', '.join(tags)}", nearest(tag, tags))
+    else:
+        yield from _struct_problems(place, value, tags[tag])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +188,14 @@ def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInpu
     return place.error(f"{_shown(value)} is none of {', '.join(known)}", nearest(str(value), known))
 
 
-def _limit_problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInputError | None:  # noqa: ANN401
+def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
     """A number out of its range, none where there must be one, or another length than a fixed one."""
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
-        return place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
-    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
-        return place.error("it must not be empty") if kind.min_length and not value else None
+        yield place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
+    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType) and kind.min_length and not value:
+        yield place.error("it must not be empty")
     if not isinstance(kind, _NUMBERS):
-        return None
+        return
     for limit, kept, words in (
         (kind.ge, operator.ge, "at least"),
         (kind.gt, operator.gt, "more than"),
@@ -188,8 +203,7 @@ def _limit_problem(place: Place, value: Any, kind: inspect.Type) -> InvalidInput
         (kind.lt, operator.lt, "less than"),
     ):
         if limit is not None and not kept(value, limit):
-            return place.error(f"expected {words} {limit}, found {_shown(value)}")
-    return None
+            yield place.error(f"expected {words} {limit}, found {_shown(value)}")
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401

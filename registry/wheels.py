@@ -1,11 +1,30 @@
-"""The lock of an image's wheels (PEP 751) held against the image's files. No input or output here."""
+"""The lock of an image's wheels (PEP 751): what it lists, held against the image's files. No input or output here."""
 
 import posixpath
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
 from registry.lockfile import LockedFile
+
+
+@dataclass(frozen=True, slots=True)
+class ListedWheel:
+    """A wheel as its lock lists it: its path among the image's files, its bytes, and of which distribution it is.
+
+    ``version`` is as in PEP 440; ``sha256`` and ``version`` are empty, and ``size`` None, where the lock does not say.
+    """
+
+    path: str
+    sha256: str
+    size: int | None
+    distribution: str
+    version: str
+
+    @property
+    def filename(self) -> str:
+        return posixpath.basename(self.path)
 
 
 def locked_wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> tuple[LockedFile, ...]:
@@ -14,11 +33,20 @@ def locked_wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> tu
     Raises:
         InvalidInputError: it is no such lock, lists what the image has not, or a package without a wheel.
     """
-    found = {file.path: file for file in _wheels(text, path, files)}
+    found = {wheel.path: _listed(wheel, path, files) for wheel in read_wheels(text, path)}
     return tuple(found[inside] for inside in sorted(found))
 
 
-def _wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> Iterator[LockedFile]:
+def read_wheels(text: bytes, path: str) -> tuple[ListedWheel, ...]:
+    """What the lock at ``path`` lists, in its order.
+
+    Raises:
+        InvalidInputError: it is no such lock, or lists a package without a wheel, or one by URL alone.
+    """
+    return tuple(_wheels(text, path))
+
+
+def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
     from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
 
     try:
@@ -40,16 +68,17 @@ def _wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> Iterator
                     next_step="publish an image that carries its wheels",
                 )
             inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
-            yield _listed(inside, wheel.hashes, path, files)
+            version = "" if package.version is None else str(package.version)
+            yield ListedWheel(inside, wheel.hashes.get("sha256", ""), wheel.size, str(package.name), version)
 
 
-def _listed(inside: str, hashes: Mapping[str, str], path: str, files: Mapping[str, LockedFile]) -> LockedFile:
-    if inside not in files:
+def _listed(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
+    if wheel.path not in files:
         raise InvalidInputError(
-            f"{path} lists {inside!r}, which is none of the image's files",
+            f"{path} lists {wheel.path!r}, which is none of the image's files",
             where=path,
             next_step="publish an image that has it",
         )
-    if hashes.get("sha256") != files[inside].sha256:
-        raise InvalidInputError(f"{path} and the image disagree about the digest of {inside}", where=path)
-    return files[inside]
+    if wheel.sha256 != files[wheel.path].sha256:
+        raise InvalidInputError(f"{path} and the image disagree about the digest of {wheel.path}", where=path)
+    return files[wheel.path]

@@ -8,7 +8,6 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
-from api.cli.output import say
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -36,33 +35,38 @@ TARGET = click.argument("target", metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
     from api.image_lookup import ask  # noqa: PLC0415
-    from registry.publishing import publish as publish_draft  # noqa: PLC0415
-    from registry.publishing import rehearse  # noqa: PLC0415
+    from registry.problems import Problems  # noqa: PLC0415
+    from registry.publishing import publish_all, rehearse_all  # noqa: PLC0415
 
-    registry = invocation.opened
-    drafts = [replace(read_draft(path), ask=ask(registry.store, say)) for path in paths]
-    done = []
-    for draft in drafts:
-        if dry_run:
-            published = rehearse(draft, registry.catalogue, progress=invocation.progress)
+    registry, problems, drafts, warnings = invocation.opened, Problems(), list["Draft"](), list[str]()
+    for path in paths:
+        with problems.noted():
+            drafts.append(replace(read_draft(path), ask=ask(registry.store, output.say)))
+    with problems.noted():
+        if dry_run or problems.found:  # whatever is wrong with one, the others are looked at, and nothing is published
+            done = rehearse_all(drafts, registry.catalogue, progress=invocation.progress, warn=warnings.append)
         else:
-            published = publish_draft(draft, registry.store, registry.catalogue, progress=invocation.progress)
-        done.append(published)
-        if not invocation.as_json:
-            click.echo(published_line(published, dry_run=dry_run))
+            progress = invocation.progress
+            done = publish_all(drafts, registry.store, registry.catalogue, progress=progress, warn=warnings.append)
+    for warning in warnings:
+        output.say(f"warning: {warning}")
+    problems.refuse()
     if invocation.as_json:
-        output.print_json({"published": [published_document(published) for published in done], "dry_run": dry_run})
+        documents = [published_document(published) for published in done]
+        output.print_json({"published": documents, "dry_run": dry_run, "warnings": warnings})
+        return
+    for published in done:
+        click.echo(published_line(published, dry_run=dry_run))
 
 
 def read_draft(path: Path) -> "Draft":
     """The manifest at ``path``, or in the folder ``path``, read and checked."""
     from api.wiring import source_access  # noqa: PLC0415
-    from registry.manifests import read_authored  # noqa: PLC0415
-    from registry.publishing import Draft  # noqa: PLC0415
+    from registry import drafts  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
     text = read_text(file, next_step=f"name a manifest, or a folder with a {MANIFEST}")
-    return Draft(read_authored(text, str(file)), text, file.absolute(), source_access())
+    return drafts.read_draft(text, str(file), file.absolute(), source_access())
 
 
 def read_text(path: Path, *, next_step: str) -> str:

@@ -10,6 +10,7 @@ from api.cli.invocation import Invocation
 
 COMMANDS = {
     "publish": "artifacts_commands.publish",
+    "init": "init_command.init",
     "list": "artifacts_commands.list_artifacts",
     "show": "artifacts_commands.show",
     "runs": "artifacts_commands.runs",

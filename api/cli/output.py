@@ -26,10 +26,18 @@ def say(message: str) -> None:
 
 
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
-    """What, where and the next step; as JSON on standard output when that was asked for."""
-    if not as_json:
-        say(f"error: {error}")
+    """What, where and the next step, of all the problems that were found; as JSON on standard output on request."""
+    if as_json:
+        print_json({"error": error_document(error)})
         return
+    for one in error.problems or (error,):
+        say(f"error: {one}")
+    if error.problems:
+        say(f"{len(error.problems)} problems")
+
+
+def error_document(error: BenchlockError) -> dict[str, Any]:
+    """The error, and under ``problems`` all that were found with it, itself among them, in their order."""
     document: dict[str, Any] = {
         "code": error.code,
         "message": error.what,
@@ -39,7 +47,11 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
     conflict = getattr(error, "conflict", None)
     if conflict is not None:
         document["conflict"] = conflict
-    print_json({"error": document})
+    if error.problems:
+        document["problems"] = [
+            {"code": one.code, "message": one.what, "where": one.where, "next": one.next_step} for one in error.problems
+        ]
+    return document
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

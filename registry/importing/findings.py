@@ -15,7 +15,13 @@ Code = Literal[
     "rescale", "resize", "same-name", "scheme", "shape", "side", "softmax", "task", "transform", "unknown-key",
     "unknown-step", "unwieldy", "version", "wrong-type", "yaml", "yaml-1.1",
 ]  # fmt: skip
-"""What kinds of findings there are."""
+"""What kinds of findings an import has."""
+
+OutlineCode = Literal[
+    "batch-axis", "distributions", "fields", "labels", "no-files", "platforms", "provides", "samples", "signature",
+    "splits", "steps",
+]  # fmt: skip
+"""What kinds a manifest outlined from files has beside those."""
 
 _SHOWN = 120
 
@@ -29,7 +35,7 @@ class Finding:
     """
 
     path: str
-    code: Code
+    code: Code | OutlineCode
     what: str
     done: str
     todo: bool = False
@@ -47,16 +53,16 @@ class Notes:
     used: set[str] = field(default_factory=set)
     unplaced: list[str] = field(default_factory=list)
 
-    def tell(self, path: str, code: Code, what: str, done: str) -> None:
+    def tell(self, path: str, code: Code | OutlineCode, what: str, done: str) -> None:
         """List what the author should know, and need not act on."""
         self.findings.append(Finding(path, code, what, done))
 
-    def todo(self, path: str, code: Code, subject: str, what: str, ask: str) -> str:
+    def todo(self, path: str, code: Code | OutlineCode, subject: str, what: str, ask: str) -> str:
         """List what the author must finish; the comment line that says so, for the native text."""
         self.findings.append(Finding(path, code, what, ask, todo=True))
         return f"# TODO {subject}: {what}; {ask}"
 
-    def todo_unplaced(self, path: str, code: Code, what: str, ask: str) -> None:
+    def todo_unplaced(self, path: str, code: Code | OutlineCode, what: str, ask: str) -> None:
         """As ``todo``, for what belongs to no key of the native form."""
         self.unplaced.append(self.todo(path, code, printable(path) or "file", what, ask))
 

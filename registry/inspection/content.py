@@ -6,20 +6,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from artifacts.digest import Descriptor
+from artifacts.digest import Descriptor, Digest
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
 
 _GZIP = b"\x1f\x8b"
 
 
+class UntakenError(InvalidInputError):
+    """A file of the manifest could not be taken in, which is a problem of its own: nothing can be said of it."""
+
+    code = "untaken"
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The blobs of one draft. ``name`` is what errors call its manifest."""
+    """The blobs of one draft. ``name`` is what errors call its manifest; ``untaken`` are paths that have no bytes."""
 
     name: str
     store: BlobStore
     files: Mapping[str, Descriptor]
+    untaken: frozenset[str] = frozenset()
 
     def where(self, path: str) -> str:
         """How an error names a place in the manifest or in one of its files."""
@@ -27,6 +34,25 @@ class Content:
 
     def error(self, what: str, path: str, next_step: str | None = None) -> InvalidInputError:
         return InvalidInputError(what, where=self.where(path), next_step=next_step)
+
+    def inside(self, path: str) -> tuple[str, ...]:
+        """The path itself, or those of all files in a tree, in their order."""
+        if not path.endswith("/"):
+            return () if path in self.untaken else (path,)
+        return tuple(sorted(name for name in self.files if name.startswith(path) and name != path))
+
+    def is_untaken(self, path: str) -> bool:
+        """Whether the path could not be taken in, or lies in such a tree."""
+        return any(path == one or (one.endswith("/") and path.startswith(one)) for one in self.untaken)
+
+    def refuse_untaken(self, path: str) -> None:
+        """Nothing, unless the path could not be taken in, which is told already."""
+        if self.is_untaken(path):
+            raise UntakenError(f"{path} was not taken in", where=self.where(path))
+
+    def path_of(self, digest: Digest) -> str | None:
+        """The path of a file with these bytes; None if there is none."""
+        return next((path for path, found in self.files.items() if found.digest == digest), None)
 
     def size(self, path: str) -> int:
         return self.files[path].size
@@ -38,6 +64,7 @@ class Content:
             InvalidInputError: no file of the draft has that path; ``wanted_by`` is where the manifest names it.
         """
         if path not in self.files:
+            self.refuse_untaken(path)
             raise self.error(f"{path} is none of the files", wanted_by, "correct the path, or add the file")
         return self.store.open(self.files[path].digest)
 

@@ -4,69 +4,98 @@ import csv
 import io
 import posixpath
 import struct
+import zlib
 from collections.abc import Collection, Iterator
+from typing import BinaryIO
 
 from msgspec import UNSET
 
+from artifacts.errors import InvalidInputError
 from registry.inspection.content import Content
+from registry.inspection.protobuf import MalformedError
+from registry.inspection.records import check_coco, check_jsonl, check_npz
+from registry.labels import parse_labels
 from registry.manifests import Dataset, Split
+from registry.problems import Problems
+
+SHOWN = 20
+"""Lines of one index that are told one by one."""
 
 _UBYTE = 0x08
 
 
-def check_dataset(dataset: Dataset, content: Content) -> None:
+def check_dataset(dataset: Dataset, content: Content, problems: Problems) -> None:
     """Count the samples of each split of a format that is read here, and look at what its index names.
 
-    Raises:
-        InvalidInputError: ``samples`` is not the number of samples, an index is malformed, a file or label that it
-            names does not exist.
+    What is wrong goes to ``problems``: ``samples`` is not their number, an index is malformed, a file or label that it
+    names does not exist.
     """
-    names = _labels(dataset, content)
+    names: tuple[str, ...] | None = None
+    with problems.noted():
+        names = _labels(dataset, content)
     for name, split in dataset.splits.items():
         where = f"splits.{name}"
-        if dataset.format in ("image-index", "wav-index"):
-            found = _check_index(split, content, names, where)
-        elif dataset.format == "idx":
-            found = _check_idx(split, content, where)
-        else:
-            continue
-        if found != split.samples:
-            raise content.error(
-                f"the split has {found} samples, not {split.samples}", f"{where}.samples", f"write samples: {found}"
-            )
+        found: int | None = None
+        with problems.noted():
+            found = _count(dataset.format, split, content, names, (where, problems))
+        if found not in (None, split.samples):
+            what = f"the split has {found} samples, not {split.samples}"
+            problems.add(content.error(what, f"{where}.samples", f"write samples: {found}"))
 
 
-def _labels(dataset: Dataset, content: Content) -> list[str] | None:
+def _count(
+    form: str, split: Split, content: Content, names: tuple[str, ...] | None, found_at: tuple[str, Problems]
+) -> int | None:
+    """The number of samples of a split; None where its format is not read here."""
+    where, problems = found_at
+    if form in ("image-index", "wav-index"):
+        return _check_index(split, content, names, where, problems)
+    if form == "idx":
+        return _check_idx(split, content, where)
+    if form == "npz":
+        return check_npz(split, content, where)
+    if form == "jsonl":
+        return check_jsonl(split, content, where)
+    if form == "coco":
+        return check_coco(split, content, where, problems)
+    return None
+
+
+def _labels(dataset: Dataset, content: Content) -> tuple[str, ...] | None:
     if dataset.labels is UNSET:
         return None
     with content.open(dataset.labels, "labels") as stream:
-        try:
-            return [line.strip() for line in stream.read().decode().splitlines()]
-        except UnicodeDecodeError as error:
-            raise content.error(f"{dataset.labels} is not UTF-8", "labels", "write one name a line") from error
+        return tuple(name.strip() for name in parse_labels(stream.read(), content.where("labels")))
 
 
-def _check_index(split: Split, content: Content, names: list[str] | None, where: str) -> int:
+def _check_index(split: Split, content: Content, names: tuple[str, ...] | None, where: str, problems: Problems) -> int:
     """The number of rows, each of which names a file and a label that exist."""
-    if split.index is UNSET:
-        return 0
-    path, folder, known, count = split.index, posixpath.dirname(split.index), set(names or ()), 0
+    path = str(split.index)
+    folder, known, count, wrong = posixpath.dirname(path), set(names or ()), 0, 0
     labelled: bool | None = None
     for count, row in enumerate(_rows(path, content, f"{where}.index"), start=1):
-        line = f"{path}, line {count + 1}"
-        sample = posixpath.normpath(posixpath.join(folder, row["path"]))
-        if sample not in content.files:
-            raise content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
-        label = (row.get("label") or "").strip()
-        if labelled is None:
-            labelled = bool(label)
+        line, label = f"{path}, line {count + 1}", (row.get("label") or "").strip()
+        labelled = bool(label) if labelled is None else labelled
+        found = list(_row_errors(row, folder, (names, known), content, line))
         if bool(label) != labelled:
-            raise content.error("some samples have a label, and some have none", line, "label all of them, or none")
-        if label and not _is_label(label, names, known):
-            raise content.error(
-                f"{label!r} is neither an index nor a name out of the labels", line, "correct the label"
-            )
+            what = "some samples have a label, and some have none"
+            found.append(content.error(what, line, "label all of them, or none"))
+        for error in found[: max(SHOWN - wrong, 0)]:
+            problems.add(error)
+        wrong += len(found)
+    if wrong > SHOWN:
+        problems.add(content.error(f"{wrong - SHOWN} more lines of {path} are wrong", f"{where}.index"))
     return count
+
+
+def _row_errors(
+    row: dict[str, str], folder: str, names: tuple[tuple[str, ...] | None, Collection[str]], content: Content, line: str
+) -> Iterator[InvalidInputError]:
+    sample, label = posixpath.normpath(posixpath.join(folder, row["path"])), (row.get("label") or "").strip()
+    if sample not in content.files and not content.is_untaken(sample):
+        yield content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
+    if label and not _is_label(label, *names):
+        yield content.error(f"{label!r} is neither an index nor a name out of the labels", line, "correct the label")
 
 
 def _rows(path: str, content: Content, where: str) -> Iterator[dict[str, str]]:
@@ -83,7 +112,7 @@ def _rows(path: str, content: Content, where: str) -> Iterator[dict[str, str]]:
             raise content.error(f"{path} is no CSV in UTF-8: {error}", where) from error
 
 
-def _is_label(label: str, names: list[str] | None, known: Collection[str]) -> bool:
+def _is_label(label: str, names: tuple[str, ...] | None, known: Collection[str]) -> bool:
     if label.isascii() and label.isdigit():
         return names is None or int(label) < len(names)
     return label in known if names is not None else _is_number(label)
@@ -110,13 +139,24 @@ def _check_idx(split: Split, content: Content, where: str) -> int:
 
 
 def _idx_sizes(path: str, content: Content, where: str) -> tuple[int, ...]:
-    """The sizes that the header of an idx file announces (two zero bytes, a type, their number, big-endian sizes)."""
     with content.unpacked(path, where) as stream:
         try:
-            zero, of_type, count = struct.unpack(">HBB", stream.read(4))
-            sizes: tuple[int, ...] = struct.unpack(f">{count}I", stream.read(4 * count))
-        except (struct.error, OSError, EOFError) as error:
+            return idx_sizes(stream)
+        except MalformedError as error:
             raise content.error(f"{path} is no idx file", where, "write it as MNIST's files are") from error
+
+
+def idx_sizes(stream: BinaryIO) -> tuple[int, ...]:
+    """The sizes that the header of an idx file announces (two zero bytes, a type, their number, big-endian sizes).
+
+    Raises:
+        MalformedError: it is none.
+    """
+    try:
+        zero, of_type, count = struct.unpack(">HBB", stream.read(4))
+        sizes: tuple[int, ...] = struct.unpack(f">{count}I", stream.read(4 * count))
+    except (struct.error, OSError, EOFError, zlib.error) as error:
+        raise MalformedError("its header breaks off") from error
     if zero != 0 or of_type < _UBYTE or not sizes:
-        raise content.error(f"{path} is no idx file", where, "write it as MNIST's files are")
+        raise MalformedError("it does not begin as one")
     return sizes

@@ -7,9 +7,9 @@ determined one could hide still meets the container.
 
 import pickletools
 import re
-import zipfile
+import warnings
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 _HARMLESS = re.compile(
     r"collections OrderedDict"
@@ -23,68 +23,71 @@ _HARMLESS = re.compile(
     r"|_codecs encode"
 )
 _PICKLE = b"\x80"
-_ZIP = b"PK"
+"""How a pickle of protocol 2 or later begins; those before begin as text may."""
 _UNKNOWN = "a name that is made while it is read"
 _GLOBALS = ("GLOBAL", "INST")
 _EXTENSIONS = ("EXT1", "EXT2", "EXT4")
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT")
 _FETCHES = ("GET", "BINGET", "LONG_BINGET")
+_TEXTS = ("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
+_CALLS = ("REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX")
 
 
-def foreign_globals(stream: BinaryIO, *, torchscript: bool) -> frozenset[str]:
-    """The functions that reading the file as a pickle would call, but for the harmless ones; none if it is none.
-
-    A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but an unpickler
-    of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
-    """
-    start = stream.read(len(_ZIP))
-    stream.seek(0)
-    found: set[str] = set()
-    if start == _ZIP and zipfile.is_zipfile(stream):
-        with zipfile.ZipFile(stream) as archive:
-            names = archive.namelist()
-            if not (torchscript and any(name.endswith("/constants.pkl") for name in names)):
-                for name in names:
-                    if name.endswith(".pkl"):
-                        with archive.open(name) as member:
-                            found.update(_globals(cast("BinaryIO", member)))
-    elif start.startswith(_PICKLE):
-        found.update(_globals(stream))
+def foreign_globals(stream: BinaryIO) -> frozenset[str]:
+    """The functions that reading the rest of the stream as pickles would call, but for the harmless ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes, in what is no pickle
+        found = list(_globals(stream))
     return frozenset(name.replace(" ", ".") for name in found if not _HARMLESS.fullmatch(name))
 
 
 def _globals(stream: BinaryIO) -> Iterator[str]:
     """``module name`` of every global in the pickles that follow one another; PyTorch's old format has five."""
     while start := stream.read(len(_PICKLE)):
-        if start != _PICKLE:
-            return
         stream.seek(-len(_PICKLE), 1)
+        found: list[str] = []
+        called = start == _PICKLE  # of bytes that may be text, names count once something is done with them
+        whole = False
         try:
-            yield from _globals_of_one(stream)
-        except (ValueError, EOFError, UnicodeDecodeError, IndexError):
-            return  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
+            for operation, name in _operations(stream):
+                called = called or operation in _CALLS
+                whole = operation == "STOP"
+                found += [name] if name else []
+        except (ValueError, EOFError, UnicodeDecodeError, IndexError, OverflowError):
+            whole = False  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
+        yield from found if called else ()
+        if not whole:
+            return
 
 
-def _globals_of_one(stream: BinaryIO) -> Iterator[str]:
-    """A name from the stack counts only where its two words were pushed right before: else nobody can tell."""
+def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
+    """Each operation of one pickle, with the global that it names, empty where it names none.
+
+    A name from the stack counts only where its two words were pushed right before: else nobody can tell.
+    """
     words: list[str] = []  # pushed since the last operation that is neither a push of text nor a note of one
     memo: dict[int, str] = {}
     for operation, argument, _ in pickletools.genops(stream):
+        named = ""
         if operation.name == "MEMOIZE":
             memo[len(memo)] = words[-1] if words else _UNKNOWN
         elif operation.name in _STORES:
             memo[int(argument or 0)] = words[-1] if words else _UNKNOWN
         elif operation.name in _FETCHES:
             words.append(memo.get(int(argument or 0), _UNKNOWN))
-        elif operation.name in _GLOBALS:
-            yield str(argument)
-            words.clear()
-        elif operation.name in _EXTENSIONS:
-            yield _UNKNOWN
-        elif operation.name == "STACK_GLOBAL":
-            yield " ".join(words[-2:]) if len(words) > 1 else _UNKNOWN
-            words.clear()
-        elif isinstance(argument, str):
-            words.append(argument)
+        elif operation.name in _TEXTS:
+            words.append(str(argument))
         else:
+            named = _named(operation.name, argument, words)
             words.clear()
+        yield operation.name, named
+
+
+def _named(operation: str, argument: object, words: list[str]) -> str:
+    if operation in _GLOBALS:
+        return str(argument)
+    if operation in _EXTENSIONS:
+        return _UNKNOWN
+    if operation == "STACK_GLOBAL":
+        return " ".join(words[-2:]) if len(words) > 1 else _UNKNOWN
+    return ""

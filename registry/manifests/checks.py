@@ -10,6 +10,7 @@ from registry.manifests.model import Model
 from registry.manifests.model_checks import check_model
 from registry.manifests.others import Dataset, Image, Manifest, Platform, Split, files_of
 from registry.names import parse_name
+from registry.problems import Problems
 from registry.versions import parse_version
 from registry.yaml import Document, Place
 
@@ -32,56 +33,65 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
     """Every rule; a published manifest has digests where an authored one has sources.
 
     Raises:
-        InvalidInputError: at the first rule that is broken, with its path.
+        InvalidInputError: the first rule that is broken, with its path; with all the others that are.
     """
-    place = Place(document)
-    place.at("name").parsed(parse_name, manifest.name)
-    place.at("version").parsed(parse_version, manifest.version)
-    check_files(files_of(manifest), manifest.kind, place.at("files"), published=published)
+    place, problems = Place(document), Problems()
+    for key, parse, text in (("name", parse_name, manifest.name), ("version", parse_version, manifest.version)):
+        with problems.noted():
+            place.at(key).parsed(parse, text)
+    check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     if isinstance(manifest, Model):
-        check_model(manifest, place)
+        check_model(manifest, place, problems)
     elif isinstance(manifest, Dataset):
-        _check_dataset(manifest, place)
+        _check_dataset(manifest, place, problems)
     elif isinstance(manifest, Image):
-        _check_image(manifest, place, published=published)
+        _check_image(manifest, place, problems, published=published)
+    problems.refuse()
 
 
-def _check_dataset(dataset: Dataset, place: Place) -> None:
-    check_named(dataset.files, dataset.labels, place.at("labels"))
+def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
+    with problems.noted():
+        check_named(dataset.files, dataset.labels, place.at("labels"))
     for name, split in dataset.splits.items():
         here = place.at("splits", name)
-        _check_split_keys(split, dataset.format, here)
+        _check_split_keys(split, dataset.format, here, problems)
         for key in ("index", "images", "labels", "file", "annotations"):
-            check_named(dataset.files, getattr(split, key), here.at(key))
+            with problems.noted():
+                check_named(dataset.files, getattr(split, key), here.at(key))
         if split.fields is not UNSET and not set(split.fields) - {_LABEL}:
-            raise here.at("fields").error("no field but the label", "name the field that feeds the model")
+            problems.add(here.at("fields").error("no field but the label", "name the field that feeds the model"))
 
 
-def _check_split_keys(split: Split, form: str, place: Place) -> None:
+def _check_split_keys(split: Split, form: str, place: Place, problems: Problems) -> None:
     required, optional = _SPLIT_KEYS[form]
     for key in required:
         if getattr(split, key) is UNSET:
-            raise place.at(key).error(f"the key {key!r} is missing: a split of {form} has it", "write it")
+            what = f"the key {key!r} is missing: a split of {form} has it"
+            problems.add(place.at(key).error(what, "write it"))
     for key in split.__struct_fields__:
         if key not in (*required, *optional, "samples") and getattr(split, key) is not UNSET:
             known = ", ".join((*required, *optional, "samples"))
-            raise place.at(key).error(f"a split of {form} has no key {key!r}", f"known here: {known}")
+            problems.add(place.at(key).error(f"a split of {form} has no key {key!r}", f"known here: {known}"))
 
 
-def _check_image(image: Image, place: Place, *, published: bool) -> None:
-    place.at("provides", "framework").parsed(parse_name, image.provides.framework)
-    place.at("provides", "version").parsed(parse_version, image.provides.version)
+def _check_image(image: Image, place: Place, problems: Problems, *, published: bool) -> None:
+    with problems.noted():
+        place.at("provides", "framework").parsed(parse_name, image.provides.framework)
+    with problems.noted():
+        place.at("provides", "version").parsed(parse_version, image.provides.version)
     seen: dict[tuple[str, str, str], int] = {}
     for index, platform in enumerate(image.platforms):
         here = place.at("platforms", index)
         selected = (platform.os, platform.arch, platform.device)
         if selected in seen:
             what = f"{'/'.join(selected)} is also platforms[{seen[selected]}]"
-            raise here.error(what, "write one platform for each os, arch and device")
-        seen[selected] = index
+            problems.add(here.error(what, "write one platform for each os, arch and device"))
+        seen.setdefault(selected, index)
         if not _PYTHON.fullmatch(platform.python):
-            raise here.at("python").error(f"{platform.python!r} is no minor version of Python", 'write it like "3.11"')
-        _check_environment(image, platform, here, published=published)
+            what = f"{platform.python!r} is no minor version of Python"
+            problems.add(here.at("python").error(what, 'write it like "3.11"'))
+        with problems.noted():
+            _check_environment(image, platform, here, published=published)
 
 
 def _check_environment(image: Image, platform: Platform, place: Place, *, published: bool) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from msgspec import UNSET, UnsetType
 
 from artifacts.digest import from_hex
-from artifacts.trees import check_path
+from artifacts.errors import InvalidInputError
+from artifacts.trees import check_collisions, check_path
 from registry.manifests.model import File
 from registry.names import Kind
+from registry.problems import Problems
 from registry.yaml import Place
 
 ROLES: dict[Kind, tuple[str, ...]] = {
@@ -22,18 +24,21 @@ _REMOTE = ("https", "http", "hf", "dvc")
 _LOCAL = "file"
 
 
-def check_files(files: Sequence[File], kind: Kind, place: Place, *, published: bool) -> None:
-    """``place`` is that of ``files``.
-
-    Raises:
-        InvalidInputError: at the first rule that is broken.
-    """
+def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Problems, *, published: bool) -> None:
+    """``place`` is that of ``files``; what breaks a rule goes to ``problems``."""
     for index, file in enumerate(files):
         here = place.at(index)
-        _check_path(file.path, here.at("path"))
-        _check_role(file, kind, here.at("role"))
-        _check_bytes(file, here, published=published)
-    _check_apart([file.path for file in files], place)
+        with problems.noted():
+            _check_path(file.path, here.at("path"))
+        with problems.noted():
+            _check_role(file, kind, here.at("role"))
+        with problems.noted():
+            _check_bytes(file, here, published=published)
+    paths, before = [file.path for file in files], len(problems.found)
+    _check_apart(paths, place, problems)
+    if not published and len(problems.found) == before:  # a manifest that is published stays readable
+        with problems.noted():
+            _check_spellings(paths, place)
 
 
 def holds(files: Iterable[File], path: str) -> bool:
@@ -101,18 +106,26 @@ def _check_source(file: File, place: Place) -> None:
         raise place.at("sha256").error(what, "write the SHA-256 that its publisher states, or that you have verified")
 
 
-def _check_apart(paths: Sequence[str], place: Place) -> None:
+def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None:
     """No path twice, and none below another: they are laid out in one folder."""
     seen: dict[str, int] = {}
     for index, path in enumerate(paths):
         bare = path.removesuffix("/")
         if bare in seen:
-            raise place.at(index, "path").error(f"{path!r} is also files[{seen[bare]}]", "give each file its own path")
-        seen[bare] = index
+            what = f"{path!r} is also files[{seen[bare]}]"
+            problems.add(place.at(index, "path").error(what, "give each file its own path"))
+        seen.setdefault(bare, index)
     for index, path in enumerate(paths):
         parts = path.removesuffix("/").split("/")
-        for length in range(1, len(parts)):
-            above = "/".join(parts[:length])
-            if above in seen:
-                what = f"{path!r} lies inside files[{seen[above]}], {paths[seen[above]]!r}"
-                raise place.at(index, "path").error(what, "list the tree, or its files, not both")
+        above = next((name for name in ("/".join(parts[:end]) for end in range(1, len(parts))) if name in seen), None)
+        if above is not None:
+            what = f"{path!r} lies inside files[{seen[above]}], {paths[seen[above]]!r}"
+            problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
+
+
+def _check_spellings(paths: Sequence[str], place: Place) -> None:
+    """No two paths that are one name on a file system that ignores case or Unicode form."""
+    try:
+        check_collisions(paths)
+    except InvalidInputError as error:
+        raise place.error(error.what, error.next_step) from error

@@ -21,6 +21,7 @@ from registry.manifests.steps import Python, Step, TokenizerJson, Words
 from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch
 from registry.metrics import check_metrics
 from registry.names import parse_name
+from registry.problems import Problems
 from registry.yaml import Place
 
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
@@ -52,68 +53,75 @@ _ANSWERS: dict[str, tuple[str, ...]] = {
 """The output types of which a model of the task has exactly one."""
 
 
-def check_model(model: Model, place: Place) -> None:
-    """``place`` is the manifest's.
-
-    Raises:
-        InvalidInputError: at the first rule that is broken.
-    """
+def check_model(model: Model, place: Place, problems: Problems) -> None:
+    """``place`` is the manifest's; what breaks a rule goes to ``problems``."""
     if model.family is not UNSET:
-        place.at("family").parsed(parse_name, model.family)
-    place.at("framework", "name").parsed(parse_name, model.framework.name)
-    place.at("framework", "version").parsed(Constraint.parse, model.framework.version)
-    _check_format(model, place)
-    _check_graph(model, place)
-    _check_unique([port.name for port in model.inputs], place.at("inputs"))
-    _check_unique([port.name for port in model.outputs], place.at("outputs"))
+        with problems.noted():
+            place.at("family").parsed(parse_name, model.family)
+    with problems.noted():
+        place.at("framework", "name").parsed(parse_name, model.framework.name)
+    with problems.noted():
+        place.at("framework", "version").parsed(Constraint.parse, model.framework.version)
+    _check_format(model, place, problems)
+    _check_graph(model, place, problems)
+    _check_unique([port.name for port in model.inputs], place.at("inputs"), problems)
+    _check_unique([port.name for port in model.outputs], place.at("outputs"), problems)
     for index, port in enumerate(model.inputs):
-        _check_input(model, port, place.at("inputs", index))
+        with problems.noted():
+            _check_input(model, port, place.at("inputs", index))
     for index, output in enumerate(model.outputs):
-        _check_output(model, output, place.at("outputs", index))
-    _check_batches(model, place.at("inputs"))
-    _check_answers(model, place)
+        _check_output(model, output, place.at("outputs", index), problems)
+    with problems.noted():
+        _check_batches(model, place.at("inputs"))
+    with problems.noted():
+        _check_answers(model, place)
     for index, claim in enumerate(() if model.claims is UNSET else model.claims):
-        _check_claim(model, claim, place.at("claims", index))
+        _check_claim(model, claim, place.at("claims", index), problems)
 
 
-def _check_format(model: Model, place: Place) -> None:
+def _check_format(model: Model, place: Place, problems: Problems) -> None:
     readers = FRAMEWORKS[model.format]
     if model.framework.name not in readers:
         what = f"{model.framework.name} does not read {model.format}: {' or '.join(readers)} does"
-        raise place.at("framework", "name").error(what, "change the framework or the format")
+        problems.add(place.at("framework", "name").error(what, "change the framework or the format"))
     for key, present, wanted in (
         ("signature", model.signature is not UNSET, model.format == "savedmodel"),
         ("code", model.code is not UNSET, model.format in WEIGHTS_ALONE),
     ):
         if wanted and not present:
-            raise place.at(key).error(f"the key {key!r} is missing: a model in {model.format} needs it", "write it")
+            what = f"the key {key!r} is missing: a model in {model.format} needs it"
+            problems.add(place.at(key).error(what, "write it"))
         if present and not wanted:
-            raise place.at(key).error(f"a model in {model.format} has no {key}", "leave it out")
+            problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "leave it out"))
     if model.code is not UNSET:
-        check_named(model.files, model.code.file, place.at("code", "file"))
+        with problems.noted():
+            check_named(model.files, model.code.file, place.at("code", "file"))
 
 
-def _check_graph(model: Model, place: Place) -> None:
+def _check_graph(model: Model, place: Place, problems: Problems) -> None:
     """The file that the framework is given: one graph, or weights for code."""
+    for index, file in enumerate(model.files):
+        if file.path.endswith(_PICKLES) and model.unsafe is not True:
+            what = f"{file.path} is a pickle, which executes code when it is read"
+            step = "store the weights otherwise, or write unsafe: true"
+            problems.add(place.at("files", index, "path").error(what, step))
     role = "weights" if model.format in WEIGHTS_ALONE else "graph"
     found = [index for index, file in enumerate(model.files) if file.role == role]
     if not found or (len(found) > 1 and model.format != "safetensors"):
         what = f"a model in {model.format} has one file of the role {role}, found {len(found)}"
-        raise place.at("files").error(what, f"give one file the role {role}")
-    for index, file in enumerate(model.files):
-        if file.path.endswith(_PICKLES) and model.unsafe is not True:
-            what = f"{file.path} is a pickle, which executes code when it is read"
-            raise place.at("files", index, "path").error(what, "store the weights otherwise, or write unsafe: true")
+        problems.add(place.at("files").error(what, f"give one file the role {role}"))
+        return
     path = model.files[found[0]].path
     if path.endswith("/") != (model.format == "savedmodel") and not path.endswith("/saved_model.pb"):
         what = "a SavedModel is a folder" if model.format == "savedmodel" else f"a graph in {model.format} is one file"
-        raise place.at("files", found[0], "path").error(what, "end the path of a folder, and only of one, in /")
+        step = "end the path of a folder, and only of one, in /"
+        problems.add(place.at("files", found[0], "path").error(what, step))
 
 
-def _check_unique(names: list[str], place: Place) -> None:
+def _check_unique(names: list[str], place: Place, problems: Problems) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise place.at(index, "name").error(f"{name!r} stands twice", "give each its own name")
+            problems.add(place.at(index, "name").error(f"{name!r} stands twice", "give each its own name"))
 
 
 def _check_input(model: Model, port: Input, place: Place) -> None:
@@ -176,24 +184,30 @@ def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
         raise place.at(names.index("decode", 1)).error("decode stands twice", "leave the second one out")
 
 
-def _check_output(model: Model, output: Output, place: Place) -> None:
-    check_named(model.files, output.labels, place.at("labels"))
-    steps = () if output.steps is UNSET else output.steps
-    _check_steps(model, steps, place.at("steps"))
-    found = follow(declared(output, place), steps, place.at("steps"))
+def _check_output(model: Model, output: Output, place: Place, problems: Problems) -> None:
+    with problems.noted():
+        check_named(model.files, output.labels, place.at("labels"))
+    with problems.noted():
+        _check_offset(output, place)
+    with problems.noted():
+        steps = () if output.steps is UNSET else output.steps
+        _check_steps(model, steps, place.at("steps"))
+        found = follow(declared(output, place), steps, place.at("steps"))
+        _check_scores(output, found, place)
+        if output.type == "class-index" and found.dtype is not None and found.dtype.startswith(("float", "bool")):
+            what = f"the output gives {found.dtype}, which is no class index"
+            raise place.at("type").error(what, "add an argmax as a step")
+
+
+def _check_offset(output: Output, place: Place) -> None:
     if output.type in _CLASSES:
         if output.label_offset is UNSET:
             what = f"the key 'label_offset' is missing: an output of type {output.type} needs it"
             raise place.at("label_offset").error(what, "write class index minus dataset label, 0 where they are equal")
-    else:
-        for key in ("labels", "label_offset"):
-            if getattr(output, key) is not UNSET:
-                raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
-    _check_scores(output, found, place)
-    if output.type == "class-index" and found.dtype is not None and found.dtype.startswith(("float", "bool")):
-        raise place.at("type").error(
-            f"the output gives {found.dtype}, which is no class index", "add an argmax as a step"
-        )
+        return
+    for key in ("labels", "label_offset"):
+        if getattr(output, key) is not UNSET:
+            raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
 
 
 def _check_scores(output: Output, found: Tensor, place: Place) -> None:
@@ -234,7 +248,10 @@ def _check_answers(model: Model, place: Place) -> None:
         raise place.at("outputs").error(what, "give the output that answers this type, and others the type tensor")
 
 
-def _check_claim(model: Model, claim: Claim, place: Place) -> None:
-    place.at("metric").parsed(lambda metric: check_metrics(model.task, None, [metric]), claim.metric)
-    place.at("dataset", "name").parsed(parse_name, claim.dataset.name)
-    place.at("dataset", "version").parsed(Constraint.parse, claim.dataset.version)
+def _check_claim(model: Model, claim: Claim, place: Place, problems: Problems) -> None:
+    with problems.noted():
+        place.at("metric").parsed(lambda metric: check_metrics(model.task, None, [metric]), claim.metric)
+    with problems.noted():
+        place.at("dataset", "name").parsed(parse_name, claim.dataset.name)
+    with problems.noted():
+        place.at("dataset", "version").parsed(Constraint.parse, claim.dataset.version)

@@ -1,32 +1,85 @@
 """Manifests as authors write them."""
 
+import re
+from dataclasses import dataclass
+
 from artifacts.errors import InvalidInputError
 from registry.conversion import convert
 from registry.manifests.checks import check
+from registry.manifests.model import File
 from registry.manifests.others import Manifest
-from registry.yaml import open_todos, read
+from registry.problems import Problems
+from registry.yaml import Document, Todo, open_todos, read
+
+_MISSING = re.compile(r"the key '(\w+)' is missing.*")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A manifest as far as it could be read: None where its keys do not fit; and everything that is wrong with it."""
+
+    document: Document
+    manifest: Manifest | None
+    problems: Problems
 
 
 def read_authored(text: bytes | str, name: str) -> Manifest:
     """The manifest in ``text``, YAML 1.2, checked as far as it can be without its files; ``name`` is for errors.
 
     Raises:
-        InvalidInputError: at the first fault, with the path of the key (``inputs[0].steps[2].resize.size``) and
-            the line; at the first comment line that begins ``# TODO``, since such a manifest is not finished.
+        InvalidInputError: the first fault, with the path of the key (``inputs[0].steps[2].resize.size``) and the line;
+            with all the others that can be told. A comment line that begins ``# TODO`` is one, since such a manifest
+            is not finished.
     """
-    document = read(text, name)
-    _check_finished(text if isinstance(text, str) else text.decode("utf-8-sig"), name)
-    manifest: Manifest = convert(document, Manifest)
-    check(manifest, document, published=False)
-    return manifest
+    reading = examine(text, name)
+    reading.problems.refuse()
+    assert reading.manifest is not None  # what a TODO line asks for is passed over, and that line is a problem itself
+    return reading.manifest
 
 
-def _check_finished(text: str, name: str) -> None:
-    todos = open_todos(text)
-    if todos:
-        more = f"; {len(todos) - 1} more of them" if len(todos) > 1 else ""
-        raise InvalidInputError(
-            f"not finished: TODO {todos[0].text}".rstrip(),
-            where=f"{name}, line {todos[0].line}",
-            next_step=f"do what the line asks for, then delete it{more}",
-        )
+def examine(text: bytes | str, name: str) -> Reading:
+    """As ``read_authored``, of a manifest that may break rules.
+
+    Raises:
+        InvalidInputError: the text is no YAML.
+    """
+    document, problems = read(text, name), Problems()
+    todos = open_todos(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    for todo in todos:
+        problems.add(_unfinished(todo, name))
+    manifest: Manifest | None = None
+    try:
+        manifest = convert(document, Manifest)
+        check(manifest, document, published=False)
+    except InvalidInputError as error:
+        for one in error.problems or (error,):
+            if not _is_asked_for(one.what, todos):
+                problems.add(one)
+    return Reading(document, manifest, problems)
+
+
+def files_in(document: Document) -> tuple[File, ...]:
+    """The files of a manifest whose other keys may be wrong; none where they cannot be read themselves."""
+    listed = document.value.get("files") if isinstance(document.value, dict) else None
+    try:
+        files: tuple[File, ...] = convert(Document(listed, document.name), tuple[File, ...])
+    except InvalidInputError:
+        return ()
+    return files
+
+
+def _unfinished(todo: Todo, name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"not finished: TODO {todo.text}".rstrip(),
+        where=f"{name}, line {todo.line}",
+        next_step="do what the line asks for, then delete it",
+    )
+
+
+def _is_asked_for(what: str, todos: tuple[Todo, ...]) -> bool:
+    """Whether a key is missing because a TODO line stands in its place, and asks for it."""
+    missing = _MISSING.fullmatch(what)
+    if missing is None:
+        return False
+    return any(missing[1] in _WORD.findall(todo.text.partition(":")[0]) for todo in todos)

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from tests.support import tiny as tiny_registry
 from tests.support.commands import Commands
-from tests.support.digits import locked, model, request, written
+from tests.support.digits import GRAPH, locked, model, request, written
 from tests.support.locked import SORTS, flip, flipped, named, place
 from tests.support.remains import remains
 
@@ -200,7 +201,9 @@ def test_other_content_under_a_taken_version_changes_nothing(tiny: Commands, man
 def test_another_file_under_a_taken_version_changes_nothing(tiny: Commands, tmp_path: Path) -> None:
     before = rows(tiny), blobs(tiny)
     graph = tmp_path / "other.onnx"
-    graph.write_bytes(b"other bytes")
+    other = onnx.load(GRAPH)
+    other.doc_string = "other"
+    onnx.save(other, graph)
     error = tiny.error(2, "publish", written(tmp_path / "model.yaml", model("digits-onnx", graph=graph)))
     assert error["code"] == "version-taken"
     tiny.done("gc")

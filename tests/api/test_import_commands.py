@@ -5,8 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto
 
 from tests.support.commands import BENCHLOCK, Commands
+from tests.support.graphs import Ports, graph
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "mlmodelscope"
 
@@ -132,17 +134,20 @@ FINISHED = {
 """What an author puts in place of each TODO line of one case."""
 
 
-def test_publishing_points_at_each_todo_until_the_last_is_done(commands: Commands, tmp_path: Path) -> None:
+def test_publishing_points_at_every_todo_until_the_last_is_done(commands: Commands, tmp_path: Path) -> None:
     commands.done("import", "mlmodelscope", CASES / "paper-whole.yml", "-o", tmp_path)
     manifest = tmp_path / "egret.yaml"
-    (tmp_path / "egret.onnx").write_bytes(b"a graph")
+    ports: Ports = {"x": (TensorProto.FLOAT, ["n", 3, 64, 48])}
+    (tmp_path / "egret.onnx").write_bytes(graph(ports))
     manifest.write_text(manifest.read_text().replace("https://example.org/models/", "./"))
     subjects = re.findall(r"# TODO (\w+):", manifest.read_text())
     assert set(subjects) == set(FINISHED)
-    for subject in subjects:
+    for done, subject in enumerate(subjects):
         error = commands.error(2, "publish", manifest)
         line = int(error["where"].rpartition(" ")[2])
         assert error["message"].startswith(f"not finished: TODO {subject}: ")
+        told = [one["message"] for one in error.get("problems", [error])]
+        assert sum(message.startswith("not finished: TODO ") for message in told) == len(subjects) - done
         lines = manifest.read_text().splitlines()
         indent = lines[line - 1].partition("#")[0]
         lines[line - 1] = f"{indent}{FINISHED[subject]}".rstrip()

@@ -17,8 +17,9 @@ from safetensors.numpy import save
 from artifacts.errors import InvalidInputError
 from artifacts.memory import MemoryStore
 from registry.catalogue.catalogue import Catalogue
-from registry.inspection.pickles import foreign_globals
+from registry.inspection.code import reasons
 from registry.publishing import Draft, publish
+from tests.support.graphs import GRAPH
 
 Author = Callable[..., Draft]
 
@@ -68,42 +69,46 @@ WEIGHTS = (
 )
 # The harmless words are taken off the stack again before the name is made of the two below them.
 HIDDEN = b"\x80\x04\x8c\x05posix\x8c\x06system\x8c\x0bcollections\x8c\x0bOrderedDict00\x93\x8c\x04true\x85R."
-PICKLES: dict[str, tuple[bytes, set[str]]] = {
-    **{f"protocol {number}": (pickle.dumps(Attack(), protocol=number), {"posix.system"}) for number in (2, 3, 4, 5)},
-    "in an archive": (archive(data_pkl=pickle.dumps(Attack())), {"posix.system"}),
-    "after weights": (WEIGHTS + pickle.dumps(Attack()), {"posix.system"}),
-    "before what is no pickle": (pickle.dumps(Attack())[:-1] + b"\xff\xff", {"posix.system"}),
-    "hidden": (HIDDEN, {"a.name.that.is.made.while.it.is.read"}),
-    "a module of its own": (b"\x80\x02c__main__\nNet\n)\x81.", {"__main__.Net"}),
-    "weights": (WEIGHTS, set()),
-    "weights in an archive": (archive(data_pkl=WEIGHTS, version=b"3"), set()),
-    "weights and their values": (WEIGHTS + b"\x80\xff\x80\x04" * 100, set()),
-    "plain values": (pickle.dumps(OrderedDict(rate=0.1, names=["a", "b"])), set()),
-    "no pickle": (b"\x08\x07\x12 a graph", set()),
-    "nothing": (b"", set()),
+CALLS = ("calls posix.system",)
+PICKLES: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    **{f"protocol {number}": (pickle.dumps(Attack(), protocol=number), CALLS) for number in range(6)},
+    "in an archive": (archive(data_pkl=pickle.dumps(Attack())), CALLS),
+    "after weights": (WEIGHTS + pickle.dumps(Attack()), CALLS),
+    "after weights, of an old protocol": (WEIGHTS + pickle.dumps(Attack(), protocol=0), CALLS),
+    "before what is no pickle": (pickle.dumps(Attack())[:-1] + b"\xff\xff", CALLS),
+    "of an old protocol, before what is no pickle": (pickle.dumps(Attack(), protocol=0)[:-1] + b"\xff", CALLS),
+    "hidden": (HIDDEN, ("calls a.name.that.is.made.while.it.is.read",)),
+    "a module of its own": (b"\x80\x02c__main__\nNet\n)\x81.", ("calls __main__.Net",)),
+    "weights": (WEIGHTS, ()),
+    "weights in an archive": (archive(data_pkl=WEIGHTS, version=b"3"), ()),
+    "weights and their values": (WEIGHTS + b"\x80\xff\x80\x04" * 100, ()),
+    "plain values": (pickle.dumps(OrderedDict(rate=0.1, names=["a", "b"])), ()),
+    "no pickle": (GRAPH, ()),
+    "words": (b"cat\ndog\nindigo\n", ()),
+    "nothing": (b"", ()),
 }
 
 
 @pytest.mark.parametrize("name", PICKLES)
 def test_what_a_pickle_would_call_is_found(name: str) -> None:
-    content, foreign = PICKLES[name]
-    assert foreign_globals(io.BytesIO(content), torchscript=False) == {word.replace(" ", ".") for word in foreign}
+    content, found = PICKLES[name]
+    assert reasons(io.BytesIO(content)) == found
 
 
 def test_torchscript_is_read_by_an_unpickler_that_calls_nothing() -> None:
     script = archive(data_pkl=b"\x80\x02c__torch__\nNet\n)\x81.", constants_pkl=b"\x80\x02).", version=b"3")
-    assert foreign_globals(io.BytesIO(script), torchscript=True) == frozenset()
-    assert foreign_globals(io.BytesIO(script), torchscript=False) == {"__torch__.Net"}
+    assert reasons(io.BytesIO(script), torchscript=True) == ()
+    assert reasons(io.BytesIO(script)) == ("calls __torch__.Net",)
 
 
 @pytest.mark.parametrize("name", ["resnet20-12fca82f.th", "resnet20.torchscript.pt", "resnet20.safetensors"])
 def test_real_weights_are_harmless(cases: Path, name: str) -> None:
     with (cases / "models" / "resnet20_cifar10" / name).open("rb") as stream:
-        assert foreign_globals(stream, torchscript="torchscript" in name) == frozenset()
+        assert reasons(stream, torchscript="torchscript" in name) == ()
 
 
 def draft(author: Author, path: str, content: bytes, text: str = MODEL) -> Draft:
-    return author(text.replace("FILE", path), {"net.onnx": b"a graph", path: content})
+    return author(text.replace("FILE", path), {"net.onnx": GRAPH, path: content})
 
 
 def test_a_pickle_is_refused_unless_the_manifest_says_unsafe(author: Author, catalogue: Catalogue) -> None:

@@ -26,6 +26,7 @@ from registry.catalogue.entries import VersionTakenError
 from registry.manifests import Dataset, Image, files_of
 from registry.names import parse_reference
 from registry.publishing import Draft, publish, rehearse
+from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 
 Author = Callable[..., Draft]
 
@@ -80,41 +81,41 @@ LOOPBACK = Access(Network(loopback_http=True))
 
 
 def test_what_is_published_can_be_read_by_digest(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
-    draft = author(MODEL, {"net.onnx": b"a graph"})
+    draft = author(MODEL, {"net.onnx": GRAPH})
     published = publish(draft, store, catalogue)
     assert (str(published.reference), published.changed) == ("model/net@1.0.0", True)
     assert catalogue.get(NET).digest == published.digest
     manifest = catalogue.manifest(NET)
     (file,) = files_of(manifest)
-    assert (file.sha256, file.size) == (to_hex(digest_bytes(b"a graph")), 7)
-    assert set(store.list()) == {published.digest, digest_bytes(b"a graph")} == set(catalogue.live_digests())
+    assert (file.sha256, file.size) == (to_hex(digest_bytes(GRAPH)), len(GRAPH))
+    assert set(store.list()) == {published.digest, digest_bytes(GRAPH)} == set(catalogue.live_digests())
     verify(store, published.digest, name="the manifest")
 
 
 def test_text_and_sources_are_kept_outside_the_digest(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
-    first = publish(author(MODEL, {"net.onnx": b"a graph"}), store, catalogue)
+    first = publish(author(MODEL, {"net.onnx": GRAPH}), store, catalogue)
     other = MODEL.replace("  # a comment, which is kept as provenance", "").replace("./net.onnx", "again.onnx")
-    again = publish(author(other, {"again.onnx": b"a graph"}), store, catalogue)
+    again = publish(author(other, {"again.onnx": GRAPH}), store, catalogue)
     assert (again.digest, again.changed) == (first.digest, False)
     provenance = catalogue.provenance(NET)
     assert (provenance.authored, provenance.sources) == (MODEL, {"net.onnx": "./net.onnx"})
 
 
 def test_publishing_again_replaces_a_damaged_blob(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
-    draft = author(MODEL, {"net.onnx": b"a graph"})
+    draft = author(MODEL, {"net.onnx": GRAPH})
     publish(draft, store, catalogue)
-    place = store.path(digest_bytes(b"a graph"))
+    place = store.path(digest_bytes(GRAPH))
     place.chmod(0o644)
-    place.write_bytes(b"a grapf")
+    place.write_bytes(GRAPH[:-1] + b"f")
     assert not publish(draft, store, catalogue).changed
-    verify(store, digest_bytes(b"a graph"), name="net.onnx")
+    verify(store, digest_bytes(GRAPH), name="net.onnx")
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.0.0+rebuilt"])
 def test_a_version_keeps_its_content(author: Author, store: LocalStore, catalogue: Catalogue, version: str) -> None:
-    publish(author(MODEL, {"net.onnx": b"a graph"}), store, catalogue)
+    publish(author(MODEL, {"net.onnx": GRAPH}), store, catalogue)
     before = catalogue.list(), catalogue.manifest(NET)
-    other = author(MODEL.replace("version: 1.0.0", f"version: {version}"), {"net.onnx": b"another graph"})
+    other = author(MODEL.replace("version: 1.0.0", f"version: {version}"), {"net.onnx": ANOTHER_GRAPH})
     message = r"model/net@1\.0\.0 is published with other content: sha256:"
     with pytest.raises(VersionTakenError, match=message):
         rehearse(other, catalogue)
@@ -126,7 +127,7 @@ def test_a_version_keeps_its_content(author: Author, store: LocalStore, catalogu
 def test_a_rehearsal_says_what_would_happen_and_publishes_nothing(
     author: Author, store: LocalStore, catalogue: Catalogue
 ) -> None:
-    for text, files in ((MODEL, {"net.onnx": b"a graph"}), (DATASET, PICTURES), (FRAMEWORK, {})):
+    for text, files in ((MODEL, {"net.onnx": GRAPH}), (DATASET, PICTURES), (FRAMEWORK, {})):
         draft = author(text, files)
         rehearsed = rehearse(draft, catalogue)
         assert catalogue.list(draft.manifest.kind) == ()
@@ -185,8 +186,8 @@ def test_a_folder_is_a_tree_and_a_file_is_none(author: Author, catalogue: Catalo
 
 
 def test_other_bytes_than_the_author_states_are_an_integrity_error(author: Author, catalogue: Catalogue) -> None:
-    stated, found = digest_bytes(b"another graph"), digest_bytes(b"a graph")
-    draft = author(MODEL.replace("./net.onnx", f'./net.onnx, sha256: "{to_hex(stated)}"'), {"net.onnx": b"a graph"})
+    stated, found = digest_bytes(ANOTHER_GRAPH), digest_bytes(GRAPH)
+    draft = author(MODEL.replace("./net.onnx", f'./net.onnx, sha256: "{to_hex(stated)}"'), {"net.onnx": GRAPH})
     with pytest.raises(IntegrityError, match=f"net.onnx .*{stated}.*{found}"):
         publish(draft, MemoryStore(), catalogue)
     tree = DATASET.replace("source: images", f'source: images, sha256: "{to_hex(stated)}"')
@@ -265,6 +266,7 @@ def test_an_idx_split_that_is_not_what_it_says_is_refused(
     refused(author(IDX, {"t10k.gz": pictures, "labels": labels}), catalogue, message, "splits.test")
 
 
+WHEEL = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl"
 IMAGE = """\
 schema: 1
 kind: image
@@ -277,16 +279,41 @@ platforms:
      config: "{config}", layers: ["{layer}"]}}
 files:
   - {{path: pylock.toml, role: wheels, source: pylock.toml}}
+  - {{path: wheels/{wheel}, role: wheels, source: wheel}}
   - {{path: config.json, role: config, source: config.json}}
   - {{path: layers/base.tar, role: layer, source: base.tar}}
 """
 
 
+def pylock(*wheels: str, version: str = "1.31.1", content: bytes = b"wheel") -> bytes:
+    """A lock of wheels that all have the bytes of ``content``."""
+    packages = [
+        f"""[[packages]]
+name = "{wheel.partition("-")[0].replace("_", "-")}"
+version = "{version}"
+wheels = [{{path = "wheels/{wheel}", size = {len(content)}, hashes = {{sha256 = "{to_hex(digest_bytes(content))}"}}}}]
+"""
+        for wheel in wheels
+    ]
+    return "\n".join(['lock-version = "1.0"\ncreated-by = "hand"\n', *packages]).encode()
+
+
+def image(arch: str = "amd64", layers: object = None, *, wheel: str = WHEEL) -> tuple[str, dict[str, bytes]]:
+    """The manifest of an image with one wheel, and its files."""
+    roots = "{}" if layers is None else f'{{"diff_ids": {layers!r}}}'.replace("'", '"')
+    config = f'{{"architecture": "{arch}", "os": "linux", "rootfs": {roots}}}'.encode()
+    text = IMAGE.format(config=digest_bytes(config), layer=digest_bytes(b"tar"), wheel=wheel)
+    return text, {"pylock.toml": pylock(wheel), "wheel": b"wheel", "config.json": config, "base.tar": b"tar"}
+
+
+BASE = [digest_bytes(b"tar")]
+
+
 @pytest.mark.parametrize(
     ("arch", "layers", "message"),
     [
-        ("amd64", [digest_bytes(b"tar")], None),
-        ("arm64", [digest_bytes(b"tar")], "is made for arm64, not amd64"),
+        ("amd64", BASE, None),
+        ("arm64", BASE, "is made for arm64, not amd64"),
         ("amd64", [digest_bytes(b"tar"), digest_bytes(b"more")], "has 2 layers, other than the 1"),
         ("amd64", "none", "that of no image"),
         ("amd64", None, "that of no image"),
@@ -295,10 +322,7 @@ files:
 def test_an_image_is_made_for_what_its_manifest_says(
     author: Author, catalogue: Catalogue, arch: str, layers: object, message: str | None
 ) -> None:
-    roots = "{}" if layers is None else f'{{"diff_ids": {layers!r}}}'.replace("'", '"')
-    config = f'{{"architecture": "{arch}", "os": "linux", "rootfs": {roots}}}'.encode()
-    text = IMAGE.format(config=digest_bytes(config), layer=digest_bytes(b"tar"))
-    draft = author(text, {"pylock.toml": b"", "config.json": config, "base.tar": b"tar"})
+    draft = author(*image(arch, layers))
     if message:
         refused(draft, catalogue, message, "platforms[0]")
     else:
@@ -340,13 +364,13 @@ def test_a_finished_image_is_made_for_what_its_manifest_says(
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A server of this machine that answers ``a graph`` whatever is asked."""
+    """A server of this machine that answers a graph whatever is asked."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"a graph")
+            self.wfile.write(GRAPH)
 
         def log_message(self, *args: object) -> None:
             """Say nothing."""
@@ -362,11 +386,11 @@ def server() -> Iterator[str]:
 def test_a_remote_file_is_verified_and_kept(
     author: Author, store: LocalStore, catalogue: Catalogue, server: str
 ) -> None:
-    remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(b"a graph"))}"')
+    remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(GRAPH))}"')
     published = publish(replace(author(remote), access=LOOPBACK), store, catalogue)
     assert published.changed
     assert catalogue.provenance(NET).sources == {"net.onnx": server}
-    local = publish(author(MODEL, {"net.onnx": b"a graph"}), store, catalogue)
+    local = publish(author(MODEL, {"net.onnx": GRAPH}), store, catalogue)
     assert (local.digest, local.changed) == (published.digest, False)
 
 
@@ -385,6 +409,7 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 from registry.manifests.reading import read_authored
 from registry.publishing import Draft, publish, rehearse
+from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()
 draft = Draft(read_authored(text, path.name), text, path)

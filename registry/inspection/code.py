@@ -1,0 +1,173 @@
+"""Whether a file would run code when it is read: pickles, also inside archives, compressed or as arrays; Keras layers.
+
+Nothing is loaded to find out.
+"""
+
+import bz2
+import io
+import lzma
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from registry.inspection.arrays import MAGIC, read_array
+from registry.inspection.pickles import foreign_globals
+from registry.inspection.protobuf import MalformedError
+
+_DEEPEST = 4
+_LARGEST_CONFIG = 1 << 27  # bytes of JSON
+_ZIP = b"PK\x03\x04"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_LAMBDA = re.compile(rb'"(?:class_name|registered_name)"\s*:\s*"(?:Lambda|__lambda__)"')
+_ESCAPED = re.compile(rb"\\u00[2-6][0-9a-fA-F]")
+_OVERLAP = 256
+_LARGEST_UNPACKED = 1 << 26  # bytes
+_KERAS_MODULES = re.compile(r"(keras|tf_keras|tensorflow|builtins)(\..*)?")
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SyntaxError, KeyError),
+    *(zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, msgspec.MsgspecError),
+)
+
+
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {
+    **dict.fromkeys((b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"), lambda: zlib.decompressobj(47)),
+    b"BZh": bz2.BZ2Decompressor,
+    **dict.fromkeys((b"\xfd7zXZ\x00", b"\x5d\x00\x00"), lzma.LZMADecompressor),
+}
+"""How compressed files begin, and what unpacks them: 47 is zlib's word for gzip or its own form, whichever is there."""
+
+
+def reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
+    """Why reading the file would run code, as sentences without a subject; empty where it would not.
+
+    A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but an unpickler
+    of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
+    """
+    return tuple(dict.fromkeys(_reasons(stream, torchscript=torchscript, depth=0)))
+
+
+def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        yield f"holds archives inside one another, more than {_DEEPEST} deep, which nobody looks into"
+        return
+    start = stream.read(len(_HDF5))
+    # A file is read as an archive by its end too; what lies in an archive, by its beginning alone.
+    archive = _zip(stream) if not depth or start.startswith(_ZIP) else None
+    if archive is not None:
+        yield from _in_zip(archive, torchscript=torchscript, depth=depth)
+    stream.seek(0)
+    if start.startswith(MAGIC):
+        yield from _in_array(stream)
+    elif start.startswith(_HDF5):
+        yield from _in_hdf5(stream)
+    elif unpacker := next((unpacker for magic, unpacker in _UNPACKERS.items() if start.startswith(magic)), None):
+        yield from _in_compressed(unpacker(), stream, depth)
+    else:
+        yield from _in_tar(stream, depth)
+        stream.seek(0)
+        yield from _in_pickle(stream)
+
+
+def _in_pickle(stream: BinaryIO) -> Iterator[str]:
+    found = foreign_globals(stream)
+    if found:
+        yield f"calls {', '.join(sorted(found))}"
+
+
+def _zip(stream: BinaryIO) -> zipfile.ZipFile | None:
+    """The zip file that ends where the stream does, whatever it begins with: readers differ in where they look."""
+    try:
+        return zipfile.ZipFile(stream) if zipfile.is_zipfile(stream) else None
+    except _UNREADABLE:
+        return None
+
+
+def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Iterator[str]:
+    with archive:
+        members = archive.infolist()
+        if torchscript and any(member.filename.endswith("/constants.pkl") for member in members):
+            return
+        for member in members:
+            if member.is_dir():
+                continue
+            try:
+                with archive.open(member) as content:
+                    inner = cast("BinaryIO", content)
+                    yield from (
+                        _in_config(inner) if member.filename == "config.json" else _reasons(inner, depth=depth + 1)
+                    )
+            except _UNREADABLE as error:
+                yield f"holds {member.filename!a}, which cannot be looked into: {error}"
+
+
+def _in_tar(stream: BinaryIO, depth: int) -> Iterator[str]:
+    try:
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is not None:
+                    yield from _reasons(cast("BinaryIO", content), depth=depth + 1)
+    except _UNREADABLE:
+        return  # it is none, or breaks off: nothing after this can be read
+
+
+def _in_compressed(unpacker: Any, stream: BinaryIO, depth: int) -> Iterator[str]:  # noqa: ANN401 - of three libraries
+    """What is inside, as far as it can be unpacked."""
+    try:
+        content = unpacker.decompress(stream.read(_LARGEST_UNPACKED), _LARGEST_UNPACKED)
+    except _UNREADABLE:
+        return
+    if stream.read(1) or len(content) == _LARGEST_UNPACKED:
+        yield "is compressed, and too large to be looked into"
+        return
+    yield from _reasons(io.BytesIO(content), depth=depth + 1)
+
+
+def _in_array(stream: BinaryIO) -> Iterator[str]:
+    try:
+        array = read_array(stream, "it")
+    except MalformedError:
+        yield "begins as an array whose header cannot be read"
+        return
+    if array.holds_objects:
+        yield "is an array of objects, which are a pickle"
+
+
+def _in_config(stream: BinaryIO) -> Iterator[str]:
+    """The layers of a Keras file: those that hold code, and functions that are looked up in any module."""
+    text = stream.read(_LARGEST_CONFIG + 1)
+    if len(text) > _LARGEST_CONFIG:
+        yield "has a configuration that is too large to be looked into"
+        return
+    yield from _in_layers(msgspec.json.decode(text))
+
+
+def _in_layers(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if {value.get("class_name"), value.get("registered_name")} & {"Lambda", "__lambda__"}:
+            yield "has a Lambda layer, which holds code"
+        module = value.get("module")
+        if "class_name" in value and isinstance(module, str) and not _KERAS_MODULES.fullmatch(module):
+            yield f"looks up {value['class_name']} in the module {module}"
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _in_layers(one)
+
+
+def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
+    """Keras keeps its configuration as JSON, which HDF5 does not compress; spelled otherwise than usual, it hides."""
+    kept = b""
+    while chunk := stream.read(1 << 20):
+        window = kept + chunk
+        if _LAMBDA.search(window):
+            yield "has a Lambda layer, which holds code"
+            return
+        if _ESCAPED.search(window):
+            yield "spells letters of its configuration as escapes, which hide what it is"
+            return
+        kept = window[-_OVERLAP:]

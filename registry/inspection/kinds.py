@@ -1,0 +1,43 @@
+"""What is looked at of each kind before it is published: everything that its files can bear out or contradict."""
+
+from collections.abc import Callable
+
+from artifacts.errors import InvalidInputError
+from registry.inspection.content import Content, UntakenError
+from registry.inspection.datasets import check_dataset
+from registry.inspection.images import Ask, check_image
+from registry.inspection.models import check_model
+from registry.licences import check_license
+from registry.manifests import Dataset, Image, Manifest, Model
+from registry.problems import Problems
+
+
+def inspect(
+    manifest: Manifest, content: Content, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None]
+) -> None:
+    """Hold a manifest against its files; what is wrong goes to ``problems``, what is odd to ``warn``.
+
+    ``ask`` looks finished images up.
+    """
+    found = Problems()
+    with found.noted():
+        _check_license(manifest, content, warn)
+    with found.noted():
+        if isinstance(manifest, Dataset):
+            check_dataset(manifest, content, found)
+        elif isinstance(manifest, Model):
+            check_model(manifest, content, found)
+        elif isinstance(manifest, Image):
+            check_image(manifest, content, found, ask=ask, warn=warn)
+    for error in found.found:
+        if not isinstance(error, UntakenError):  # that file has a problem of its own, which says it
+            problems.add(error)
+
+
+def _check_license(manifest: Manifest, content: Content, warn: Callable[[str], None]) -> None:
+    try:
+        odd = check_license(manifest.license)
+    except InvalidInputError as error:
+        raise content.error(error.what, "license", error.next_step) from error
+    if odd:
+        warn(f"{odd} ({content.name})")

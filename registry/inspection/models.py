@@ -1,0 +1,121 @@
+"""Whether a model's files are what its manifest says: readable, without code, whole."""
+
+import posixpath
+from collections.abc import Callable
+from typing import BinaryIO, TypeVar
+
+from artifacts.errors import InvalidInputError
+from artifacts.trees import check_path
+from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
+from registry.inspection.archives import faults
+from registry.inspection.code import reasons
+from registry.inspection.content import Content
+from registry.inspection.graphs import FoundGraph
+from registry.inspection.ports import check_labels, check_ports
+from registry.inspection.protobuf import MalformedError
+from registry.inspection.safetensors import read_header
+from registry.manifests import Model
+from registry.problems import Problems
+
+T = TypeVar("T")
+
+_CODELESS = ("code", "card", "labels", "vocabulary")
+"""Roles of files that no framework unpickles: text, and code that says so."""
+
+
+def check_model(model: Model, content: Content, problems: Problems) -> None:
+    """Look at every file that is read as more than text; what is wrong goes to ``problems``."""
+    for index, file in enumerate(model.files):
+        if file.role in _CODELESS:
+            continue
+        for path in content.inside(file.path):
+            with problems.noted():
+                _check_file(model, path, content, f"files[{index}]")
+    graph = None
+    with problems.noted():
+        graph = read_graph(model, content)
+    if graph is not None:
+        check_ports(model, graph, content, problems)
+    check_labels(model, graph, content, problems)
+    if model.format == "onnx" and graph is not None:
+        _check_external(model, content, problems)
+
+
+def read_graph(model: Model, content: Content) -> FoundGraph | None:
+    """What the model's graph says of its inputs and outputs; None where its format does not say it.
+
+    Raises:
+        InvalidInputError: it is not of its format, or has no such signature.
+    """
+    index = next((index for index, file in enumerate(model.files) if file.role == "graph"), None)
+    if index is None:
+        return None
+    path, where = model.files[index].path, f"files[{index}]"
+    if model.format == "onnx":
+        return _read(onnx_graphs.read_graph, (path, "ONNX model"), content, where)
+    if model.format == "tflite":
+        return _read(tflite_graphs.read_graph, (path, "TFLite graph"), content, where)
+    if model.format == "savedmodel":
+        inner = f"{path}{savedmodels.FILE}" if path.endswith("/") else path
+        signatures = _read(savedmodels.read_signatures, (inner, "SavedModel"), content, where)
+        if model.signature in signatures:
+            return signatures[str(model.signature)]
+        what = f"the SavedModel has no signature {model.signature!r}"
+        raise content.error(what, "signature", f"it has {', '.join(signatures) or 'none'}")
+    return None
+
+
+def _check_file(model: Model, path: str, content: Content, where: str) -> None:
+    if path.endswith(".safetensors"):
+        _read(read_header, (path, "safetensors file"), content, where)
+        return
+    with content.open(path, where) as stream:
+        found = () if model.unsafe is True else reasons(stream, torchscript=model.format == "torchscript")
+        broken = next(faults(stream), None)
+    if found:
+        what = f"{path} executes code when it is read: it {'; it '.join(found)}"
+        step = "export the weights alone (a state_dict, safetensors), or write unsafe: true"
+        raise content.error(what, where, step)
+    if broken:
+        raise content.error(f"{path} {broken}", where, "write the archive again, with plain names")
+
+
+def _check_external(model: Model, content: Content, problems: Problems) -> None:
+    """Weights that an ONNX graph keeps in other files: each lies where the graph looks for it, and is long enough."""
+    index, file = next((index, file) for index, file in enumerate(model.files) if file.role == "graph")
+    where, folder = f"files[{index}]", posixpath.dirname(file.path)
+    named = _read(onnx_graphs.external_files, (file.path, "ONNX model"), content, where)
+    needed: dict[str, int] = {}
+    for tensor in named:
+        end = tensor.offset + (tensor.length or 0)
+        needed[tensor.location] = max(needed.get(tensor.location, 0), end)
+        if tensor.offset < 0 or (tensor.length or 0) < 0:
+            problems.add(content.error(f"{file.path} places {tensor.tensor!r} before {tensor.location}", where))
+    for location, end in needed.items():
+        with problems.noted():
+            _check_location(location, posixpath.join(folder, location), end, content, where)
+
+
+def _check_location(location: str, path: str, end: int, content: Content, where: str) -> None:
+    try:
+        check_path(location)
+    except InvalidInputError as error:
+        what = f"the graph keeps weights in {location!a}, which is no path beside it: {error.what}"
+        raise content.error(what, where, "export it with its external data beside the graph") from error
+    if path not in content.files:
+        content.refuse_untaken(path)
+        what = f"the graph keeps weights in {path}, which is none of the files"
+        raise content.error(what, where, f"add it with path: {path} and role: weights")
+    if content.size(path) < end:
+        what = f"{path} has {content.size(path)} bytes, and the graph reads {end} of them"
+        raise content.error(what, where, "name the file that belongs to the graph")
+
+
+def _read(reader: Callable[[BinaryIO, int], T], called: tuple[str, str], content: Content, where: str) -> T:
+    """What ``reader`` finds in a file; ``called`` is its path, and what it must be."""
+    path, form = called
+    with content.open(path, where) as stream:
+        try:
+            return reader(stream, content.size(path))
+        except MalformedError as error:
+            raise content.error(f"{path} is no {form}: {error}", where, "write it again") from error

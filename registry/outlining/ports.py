@@ -1,0 +1,100 @@
+"""Inputs and outputs as a graph declares them; what they mean is asked for."""
+
+from collections.abc import Iterable
+
+from registry.importing.findings import Notes, printable, shown
+from registry.importing.outline import Lines, block, element, entry, flow
+from registry.inspection.graphs import FoundGraph, FoundTensor, Size
+
+_INPUT_TYPE = "write image, audio, text, tensor, constant or state"
+_OUTPUT_TYPE = "write class-scores, class-index, tensor, value, mask, boxes, box-scores or state"
+_STEPS = "write the steps in their order; an image, audio or text begins with decode, a tensor may have none"
+_OFFSET = (
+    "write it for class-scores, class-index and mask (class index minus dataset label, 0 where they are equal), "
+    "with labels: FILE if a file names the classes; other types have neither"
+)
+_PICTURE_AXES = 4
+
+
+def port_lines(graph: FoundGraph, notes: Notes, *, resized: bool) -> Lines:
+    """``inputs`` and ``outputs``; ``resized`` says that the predictor can set a fixed batch axis."""
+    inputs = (_input(tensor, f"inputs[{index}]", notes, resized=resized) for index, tensor in enumerate(graph.inputs))
+    outputs = (_output(tensor, f"outputs[{index}]", notes) for index, tensor in enumerate(graph.outputs))
+    return [*_listed("inputs", inputs, notes), *_listed("outputs", outputs, notes)]
+
+
+def _listed(key: str, ports: Iterable[Lines], notes: Notes) -> Lines:
+    lines = [line for port in ports for line in port]
+    if lines:
+        return block(key, lines)
+    return [notes.todo(key, f"no-{key}", key, "the graph declares none", "describe each")]  # type: ignore[arg-type]
+
+
+def _input(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Lines:
+    unsaid = "the graph does not say what the tensor holds"
+    lines = entry("name", tensor.name)
+    lines.append(notes.todo(f"{path}.type", "input-type", "type", unsaid, _INPUT_TYPE))
+    lines += [*_dtype(tensor, path, notes), *_shape(tensor, path, notes), *_batch(tensor, path, notes, resized=resized)]
+    if tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES:
+        what = "four axes, which may be a picture's"
+        lines.append(
+            notes.todo(f"{path}.layout", "layout", "layout", what, "write NHWC or NCHW for one, else delete this line")
+        )
+    unsaid = "the graph does not say how a sample becomes this tensor"
+    if tensor.quantization is not None:
+        scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
+        unsaid += f", only that its values stand for (x - {zero}) * {scale}"
+    return element([*lines, notes.todo(f"{path}.steps", "steps", "steps", unsaid, _STEPS)])
+
+
+def _output(tensor: FoundTensor, path: str, notes: Notes) -> Lines:
+    lines = entry("name", tensor.name)
+    unsaid = "the graph does not say what the tensor means"
+    lines.append(notes.todo(f"{path}.type", "output-type", "type", unsaid, _OUTPUT_TYPE))
+    lines += _dtype(tensor, path, notes)
+    if tensor.sizes is not None:
+        lines += _shape(tensor, path, notes)
+    what = "the graph does not say which class an index stands for"
+    lines.append(notes.todo(f"{path}.label_offset", "label-offset", "label_offset", what, _OFFSET))
+    if tensor.quantization is not None:
+        scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
+        lines.append(f"# its values stand for (x - {zero}) * {scale}: a step dequantize would make them so")
+    return element(lines)
+
+
+def _dtype(tensor: FoundTensor, path: str, notes: Notes) -> Lines:
+    if tensor.dtype is not None:
+        return entry("dtype", tensor.dtype)
+    what = "the graph has a type for which manifests have no word, or says none"
+    return [notes.todo(f"{path}.dtype", "dtype", "dtype", what, "write the type that the predictor is given")]
+
+
+def _shape(tensor: FoundTensor, path: str, notes: Notes) -> Lines:
+    if tensor.sizes is None:
+        what = "the graph does not say the number of its axes"
+        return [notes.todo(f"{path}.shape", "shape", "shape", what, "write a number, null or a name for each axis")]
+    sizes = [None if axis == 0 and not isinstance(size, int) else _named(size, axis) for axis, size in
+             enumerate(tensor.sizes)]  # fmt: skip
+    return [f"shape: {flow(sizes)}"]
+
+
+def _named(size: Size, axis: int) -> int | str:
+    return f"axis_{axis}" if size is None else size
+
+
+def _batch(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Lines:
+    """What follows of the batch axis: nothing certain, since a graph knows only sizes."""
+    if tensor.sizes is None:
+        return []
+    if not tensor.sizes:
+        return ["batch_axis: none"]
+    first = tensor.sizes[0]
+    if not isinstance(first, int):
+        called = f", and calls it {shown(first)}" if first else ""
+        what = f"the graph leaves axis 0 free{called}: null says that it is the batch axis"
+        return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
+    what = f"the graph fixes axis 0 at {first}"
+    ask = f"write batch_axis: 0 if it is a batch of {first}, or batch_axis: none"
+    if resized:
+        ask += f"; or put null in place of the {first}, which the predictor sets, if samples are independent"
+    return [notes.todo(f"{path}.batch_axis", "batch-axis", "batch_axis", what, printable(ask))]

@@ -1,0 +1,44 @@
+"""Problems found in one look, so that an author is told of all of them at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from artifacts.errors import BenchlockError, IntegrityError
+
+
+class Problems:
+    """Errors that were met and kept, in the order in which they were found; the same one again is kept once."""
+
+    def __init__(self) -> None:
+        self.found: list[BenchlockError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """What is refused inside is kept, and the caller goes on behind it."""
+        try:
+            yield
+        except BenchlockError as error:
+            self.add(error)
+
+    def add(self, error: BenchlockError) -> None:
+        """Keep an error, and those that were found with it."""
+        known = {(one.what, one.where) for one in self.found}
+        for one in error.problems or (error,):
+            if (one.what, one.where) not in known:
+                self.found.append(one)
+
+    def refuse(self) -> None:
+        """Nothing, where nothing was found.
+
+        Raises:
+            BenchlockError: the first that was found, of integrity before others; all of them are its ``problems``.
+        """
+        if self.found:
+            raise leading(self.found)
+
+
+def leading(found: list[BenchlockError]) -> BenchlockError:
+    """The error to answer with: wrong bytes before everything else, else the first; it carries all of them."""
+    first = min(found, key=lambda error: not isinstance(error, IntegrityError))
+    first.problems = tuple(found) if len(found) > 1 else ()
+    return first

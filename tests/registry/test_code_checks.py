@@ -1,0 +1,195 @@
+"""Files that run code when they are read are found wherever they hide; so are archives that leave their folder."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import pickle
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.inspection.archives import faults
+from registry.inspection.code import reasons
+from tests.support.digits import DIGITS
+
+MODELS = DIGITS / "models"
+
+
+class Attack:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch /tmp/this-must-not-exist",)
+
+
+PICKLE = pickle.dumps(Attack())
+CALL = "calls posix.system"
+OBJECTS = "is an array of objects, which are a pickle"
+DEEP = "holds archives inside one another, more than 4 deep, which nobody looks into"
+LAMBDA = "has a Lambda layer, which holds code"
+
+
+def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def tarred(members: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def array(value: Any) -> bytes:  # noqa: ANN401 - an array of any type
+    out = io.BytesIO()
+    np.save(out, value)
+    return out.getvalue()
+
+
+def arrays(**values: object) -> bytes:
+    return zipped({f"{name}.npy": array(np.asarray(value)) for name, value in values.items()})
+
+
+def nested(depth: int) -> bytes:
+    content = PICKLE
+    for _ in range(depth):
+        content = zipped({"inner": content})
+    return content
+
+
+def keras(change: Callable[[str], str]) -> bytes:
+    """The digits network with another configuration."""
+    with zipfile.ZipFile(MODELS / "digits.keras") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    config = change(members["config.json"].decode())
+    json.loads(config)
+    return zipped(members | {"config.json": config.encode()})
+
+
+def with_layer(layer: Mapping[str, object]) -> Callable[[str], str]:
+    return lambda config: json.dumps(json.loads(config) | {"more": {"layers": [{"deep": layer}]}})
+
+
+HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(4096)
+LAYER = {"class_name": "Lambda", "config": {"function": ["4wEAAAAAAAAA", None, None]}}
+FOREIGN = {"class_name": "function", "config": "system", "module": "os"}
+RECORD = np.zeros(2, [("a", "<f4"), ("O", "<i8")])
+MIXED = np.zeros(2, [("a", "<f4"), ("b", "O")])
+HIDING: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "in a zip under any name": (zipped({"data/0": PICKLE}), (CALL,)),
+    "in a packed zip": (zipped({"weights.bin": PICKLE}, zipfile.ZIP_DEFLATED), (CALL,)),
+    "in zips inside one another": (nested(3), (CALL,)),
+    "too deep to be found": (nested(9), (DEEP,)),
+    "in a zip with something in front": (b"\x08\x07" + bytes(100) + zipped({"data.pkl": PICKLE}), (CALL,)),
+    "in front of a zip": (PICKLE + zipped({"a": b"plain"}), (CALL,)),
+    "in a tar": (tarred({"sys_info": pickle.dumps({}), "pickle": PICKLE}), (CALL,)),
+    "as joblib packs it with zlib": (zlib.compress(PICKLE), (CALL,)),
+    "as joblib packs it with gzip": (gzip.compress(PICKLE), (CALL,)),
+    "as joblib packs it with bz2": (bz2.compress(PICKLE), (CALL,)),
+    "as joblib packs it with xz": (lzma.compress(PICKLE), (CALL,)),
+    "as joblib packs it with lzma": (lzma.compress(PICKLE, lzma.FORMAT_ALONE), (CALL,)),
+    "packed and too large": (zlib.compress(bytes(1 << 27)), ("is compressed, and too large to be looked into",)),
+    "an array of objects": (array(np.array([{}, []], object)), (OBJECTS,)),
+    "an array with a field of objects": (array(MIXED), (OBJECTS,)),
+    "an array of objects in an npz": (arrays(x=np.zeros(3), y=np.array([Attack()], object)), (OBJECTS,)),
+    "arrays": (arrays(x=np.zeros(3), y=RECORD, z=np.array(["O", "b"])), ()),
+    "a protocol that is text": (pickle.dumps(Attack(), protocol=0), (CALL,)),
+    "second, in PyTorch's old form": (pickle.dumps(1, 2) + pickle.dumps(2, 2) + pickle.dumps(Attack(), 0), (CALL,)),
+    "a name of an extension": (b"\x80\x02\x82\x01)R.", ("calls a.name.that.is.made.while.it.is.read",)),
+    "an old class": (b"(S'true'\nios\nsystem\n.", ("calls os.system",)),
+    "a name after a harmless call": (
+        b"\x80\x02ccollections\nOrderedDict\n)Rq\x00cbuiltins\neval\nX\x01\x00\x00\x001\x85R.", ("calls builtins.eval",)
+    ),
+    "Keras": ((MODELS / "digits.keras").read_bytes(), ()),
+    "Keras with a Lambda": (keras(with_layer(LAYER)), (LAMBDA,)),
+    "Keras with a Lambda in other letters": (
+        keras(lambda config: with_layer(LAYER)(config).replace("Lambda", "\\u004cambda")), (LAMBDA,)
+    ),
+    "Keras with a packed function": (keras(with_layer({"class_name": "__lambda__", "config": {}})), (LAMBDA,)),
+    "Keras with a foreign function": (keras(with_layer(FOREIGN)), ("looks up function in the module os",)),
+    "HDF5": (HDF5 + b'{"class_name": "Dense"}' + bytes(99), ()),
+    "HDF5 with a Lambda": (HDF5 + b'{"class_name": "Lambda"}' + bytes(99), (LAMBDA,)),
+    "HDF5 with a Lambda across pieces": (
+        b"\x89HDF\r\n\x1a\n" + bytes((1 << 20) - 20) + b'{"class_name" : "Lambda"}', (LAMBDA,)
+    ),
+    "HDF5 with a Lambda in other letters": (
+        HDF5 + b'{"class_name": "\\u004cambda"}',
+        ("spells letters of its configuration as escapes, which hide what it is",),
+    ),
+    "TorchScript's neighbours": ((MODELS / "digits.pt2").read_bytes(), ()),
+    "a table of words": (b"cat\ndog\n(cos\nsystem\n", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_code_is_found_where_it_hides(name: str) -> None:
+    content, expected = HIDING[name]
+    assert reasons(io.BytesIO(content)) == expected
+    assert not Path("/tmp/this-must-not-exist").exists()
+
+
+def test_an_encrypted_member_is_not_passed_over() -> None:
+    content = bytearray(zipped({"data.pkl": PICKLE}))
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (reason,) = reasons(io.BytesIO(bytes(content)))
+    assert reason.startswith("holds 'data.pkl', which cannot be looked into")
+
+
+@pytest.mark.parametrize("end", range(1, 200, 13))
+def test_what_breaks_off_is_looked_at_without_a_fault(end: int) -> None:
+    for content, _ in HIDING.values():
+        reasons(io.BytesIO(content[:end]))
+        reasons(io.BytesIO(content[:-end]))
+        list(faults(io.BytesIO(content[:-end])))
+
+
+def linked() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        link = zipfile.ZipInfo("weights")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    return out.getvalue()
+
+
+def doubled() -> bytes:
+    content = zipped({"config.json": b"{}", "config.jso_": b"[]"})
+    return content.replace(b"config.jso_", b"config.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (zipped({"a/b": b"", "a/c": b""}), ""),
+        (b"no archive", ""),
+        (zipped({"../evil": b""}), "would leave its folder: the path '../evil'"),
+        (zipped({"/etc/evil": b""}), "the path '/etc/evil' is absolute"),
+        (zipped({"a\\b": b""}), "has a backslash"),
+        (zipped({"a": b"", "A": b""}), "'a' and 'A' are one name"),
+        (zipped({"\u00e9": b"", "e\u0301": b""}), "are one name"),
+        (linked(), "holds a symbolic link, 'weights'"),
+        (doubled(), "holds 'config.json' twice"),
+    ],
+)
+def test_an_archive_that_should_not_be_unpacked_says_why(content: bytes, words: str) -> None:
+    found = list(faults(io.BytesIO(content)))
+    assert bool(found) == bool(words), found
+    assert not words or words in found[0]

@@ -138,10 +138,9 @@ class MirroredStore:
         """Have the blob in the folder."""
         if self._local.exists(digest):
             return
-        size = self._remote.stat(digest).size
-        task = self._progress.task(f"fetching {digest[:_SHOWN]}", size)
+        stream, size = self._remote.receive(digest)
         try:
-            with task as advance, self._remote.open_unverified(digest) as stream:
+            with stream, self._progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
                 self._local.put(stream, digest, name=f"blob {digest} of {self._remote.repository}", advance=advance)
         except IntegrityError as error:
             raise IntegrityError(error.what, where=error.where, next_step=DAMAGED) from error

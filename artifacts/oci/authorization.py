@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.oci.network import TransientError, check_url, network, show
+from artifacts.oci.network import TransientError, network
+from artifacts.urls import check_url, shown_url
 
 if TYPE_CHECKING:
     from artifacts.oci.network import Client
@@ -98,11 +99,11 @@ def _token(
                 break
         status = response.status_code
     if status >= _SERVER_ERROR:
-        raise TransientError(f"{show(realm)} answers {status}", where=where, next_step="try again later")
+        raise TransientError(f"{shown_url(realm)} answers {status}", where=where, next_step="try again later")
     if status != _OK:
-        raise denied(where, f"{show(realm)}, which gives its tokens, answers {status}")
+        raise denied(where, f"{shown_url(realm)}, which gives its tokens, answers {status}")
     try:
         answer = msgspec.json.decode(content, type=_Token)
     except msgspec.MsgspecError as error:
-        raise UnavailableError(f"{show(realm)} gives no token: {error}", where=where) from error
+        raise UnavailableError(f"{shown_url(realm)} gives no token: {error}", where=where) from error
     return answer.token or answer.access_token

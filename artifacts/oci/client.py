@@ -77,9 +77,14 @@ class RegistryClient:
         """
         return _buffered(BlobStream(self._session, parse_digest(blob.digest), blob.size))
 
-    def open_digest(self, digest: Digest, *, verified: bool = True) -> BinaryIO:
-        """As ``open_blob``, where the size is not known. Not ``verified`` is for a reader who compares himself."""
-        return _buffered(BlobStream(self._session, parse_digest(digest), None, verified=verified))
+    def open_digest(self, digest: Digest) -> BinaryIO:
+        """As ``open_blob``, where the size is not known."""
+        return _buffered(BlobStream(self._session, parse_digest(digest), None))
+
+    def receive(self, digest: Digest) -> tuple[BinaryIO, int | None]:
+        """As ``open_digest``, for a reader who digests the bytes himself; and the size, where the registry says it."""
+        raw = BlobStream(self._session, parse_digest(digest), None, verified=False)
+        return _buffered(raw), raw.size
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
         """Digest and size as the registry says, ``None`` where it has no such blob.

@@ -10,7 +10,7 @@ from typing import Final
 
 from artifacts.digest import Digest, parse_digest
 from artifacts.errors import InvalidInputError
-from artifacts.oci.network import is_loopback, split_url
+from artifacts.urls import is_loopback, split_url
 
 _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")

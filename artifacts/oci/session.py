@@ -12,8 +12,9 @@ import msgspec
 
 from artifacts.errors import UnavailableError
 from artifacts.oci.authorization import Credentials, authorize, denied
-from artifacts.oci.network import TransientError, check_url, connect, network, show, split_url
+from artifacts.oci.network import TransientError, connect, network
 from artifacts.oci.reference import Repository
+from artifacts.urls import check_url, origin, shown_url
 
 if TYPE_CHECKING:
     from artifacts.oci.network import Client, Response
@@ -60,8 +61,8 @@ class Answer:
         """The error of an answer that nobody expected; ``what`` was asked."""
         reason = f"{self.status} {self.faults}".rstrip()
         if self.status in (UNAUTHORIZED, FORBIDDEN):
-            return denied(show(self.url), f"{what}: {reason}")
-        return UnavailableError(f"{what}: the registry answers {reason}", where=show(self.url))
+            return denied(shown_url(self.url), f"{what}: {reason}")
+        return UnavailableError(f"{what}: the registry answers {reason}", where=shown_url(self.url))
 
 
 class Session:
@@ -70,6 +71,7 @@ class Session:
     def __init__(self, repository: Repository, credentials: Credentials | None) -> None:
         self.repository = repository
         self._credentials = credentials
+        self._origin = origin(repository.url)
         self._turn = Lock()
         self._client: Client | None = None
         self._authorization: str | None = None
@@ -113,13 +115,15 @@ class Session:
             if response.status_code == BUSY or response.status_code >= SERVER_ERROR:
                 response.close()
                 raise TransientError(
-                    f"{show(url)} answers {response.status_code}", where=show(url), next_step="try again later"
+                    f"{shown_url(url)} answers {response.status_code}",
+                    where=shown_url(url),
+                    next_step="try again later",
                 )
             if method not in ("GET", "HEAD") or not response.has_redirect_location:
                 return response
             response.close()
             url = urljoin(url, response.headers["Location"])
-        raise UnavailableError(f"{self.repository} redirects without end", where=show(url))
+        raise UnavailableError(f"{self.repository} redirects without end", where=shown_url(url))
 
     def _authorized(self, method: str, url: str, headers: Mapping[str, str], content: Content | None) -> "Response":
         """The answer, after the registry's challenge was met where it made one."""
@@ -154,7 +158,7 @@ class Session:
 
     def _is_home(self, url: str) -> bool:
         """Whether ``url`` is of the registry itself: nobody else is told who asks."""
-        return split_url(url)[:2] == split_url(self.repository.url)[:2]
+        return origin(url) == self._origin
 
     def _pool(self) -> "Client":
         if self._client is None:
@@ -185,6 +189,7 @@ def _read(response: "Response") -> bytes:
         content += chunk
         if len(content) > _LARGEST:
             raise UnavailableError(
-                f"the answer of {show(str(response.url))} has more than {_LARGEST} bytes", where=show(str(response.url))
+                f"the answer of {shown_url(str(response.url))} has more than {_LARGEST} bytes",
+                where=shown_url(str(response.url)),
             )
     return bytes(content)

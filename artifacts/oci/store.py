@@ -121,9 +121,9 @@ class OciStore:
         """The bytes, verified at their end."""
         return self._client.open_digest(digest)
 
-    def open_unverified(self, digest: Digest) -> BinaryIO:
-        """The bytes, for a reader who digests them: once is enough."""
-        return self._client.open_digest(digest, verified=False)
+    def receive(self, digest: Digest) -> tuple[BinaryIO, int | None]:
+        """The bytes, for a reader who digests them himself; and how many there are, where the registry says it."""
+        return self._client.receive(digest)
 
     def stat(self, digest: Digest) -> Descriptor:
         found = self._client.stat_blob(parse_digest(digest))

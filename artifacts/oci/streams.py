@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from artifacts.digest import CHUNK, Descriptor, Digest
 from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.oci.network import TransientError, network, show
+from artifacts.oci.network import TransientError, network
 from artifacts.oci.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Answer, Session, pause
 from artifacts.store import BlobNotFoundError, mismatch
+from artifacts.urls import shown_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -50,6 +51,11 @@ class BlobStream(io.RawIOBase):
         self._ended = False
         self._chunks: Iterator[bytes] = iter(())
         self._retrying(self._ask)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes that there should be, as far as that is known."""
+        return self._size
 
     def readable(self) -> bool:
         return True
@@ -134,7 +140,9 @@ class BlobStream(io.RawIOBase):
         response = self._session.open("GET", self._url, headers=headers)
         if response.status_code == NOT_FOUND:
             response.close()
-            raise BlobNotFoundError(f"{self._session.repository} has no blob {self._digest}", where=show(self._url))
+            raise BlobNotFoundError(
+                f"{self._session.repository} has no blob {self._digest}", where=shown_url(self._url)
+            )
         expected = (OK, PARTIAL) if self._received else (OK,)
         if response.status_code not in expected:
             response.close()

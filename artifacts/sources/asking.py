@@ -10,7 +10,7 @@ import httpx
 
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.sources.network import Answer, Network, Request, TransientError, addresses, refuse_private
-from artifacts.sources.urls import check_url, is_address, origin, split_url
+from artifacts.urls import check_url, is_address, origin, split_url
 
 _REDIRECTS: Final = 10
 _CONNECT_SECONDS: Final = 15.0

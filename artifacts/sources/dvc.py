@@ -19,8 +19,8 @@ from artifacts.digest import CHUNK, Digest
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.sources.local import file_url_path
 from artifacts.sources.network import LARGEST
-from artifacts.sources.urls import check_url, split_url
 from artifacts.trees import check_path
+from artifacts.urls import check_url, split_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

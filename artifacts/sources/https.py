@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 from artifacts.digest import Digest
 from artifacts.sources.network import LARGEST, Network, Request
-from artifacts.sources.urls import check_url, shown_url
 from artifacts.sources.web import download
+from artifacts.urls import check_url, shown_url
 
 
 @dataclass(frozen=True, slots=True)

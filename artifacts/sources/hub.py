@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.sources.network import LARGEST, Network, Request, addresses
-from artifacts.sources.urls import check_url, is_public, shown_url
 from artifacts.sources.web import download
 from artifacts.trees import check_path
+from artifacts.urls import check_url, is_public, shown_url
 
 Repository = Literal["model", "dataset", "space"]
 

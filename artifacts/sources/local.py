@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from artifacts.errors import InvalidInputError
 from artifacts.files import unreadable
-from artifacts.sources.urls import split_url
+from artifacts.urls import split_url
 
 
 @dataclass(frozen=True, slots=True)

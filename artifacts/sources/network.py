@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import SplitResult
 
 from artifacts.errors import InvalidInputError
-from artifacts.sources.urls import is_public
+from artifacts.urls import is_public
 
 LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
 

@@ -10,7 +10,7 @@ from artifacts.sources.https import HttpsSource
 from artifacts.sources.hub import Hub, HubSource, hub_source
 from artifacts.sources.local import FileSource, FolderSource, file_url_path, local_source
 from artifacts.sources.network import Network
-from artifacts.sources.urls import check_url
+from artifacts.urls import check_url
 
 RemoteSource = HttpsSource | HubSource | DvcSource
 """What is read elsewhere: whoever publishes it states the digest that its bytes must have."""

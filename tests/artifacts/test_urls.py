@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts.sources.urls import is_public
+from artifacts.urls import is_public
 
 
 @pytest.mark.parametrize(

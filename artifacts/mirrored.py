@@ -7,9 +7,11 @@ folder loses, damaged or not, comes again.
 
 import builtins
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
@@ -20,13 +22,13 @@ from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
 from artifacts.oci.streams import DAMAGED
 from artifacts.progress import SILENT, Advance, Progress, unnoticed
-from artifacts.store import put_each
+from artifacts.store import AT_ONCE, BlobNotFoundError, put_each
 
 _SHOWN = 19  # characters of a digest that a person needs
 
 
 class MirroredStore:
-    """Blobs in a folder and in a repository. Implements ``FileStore``, ``NamingStore`` and ``ResumingStore``."""
+    """Blobs in a folder and in a repository. A ``FileStore``, and also naming, resuming and bringing."""
 
     def __init__(self, local: LocalStore, remote: OciStore, progress: Progress = SILENT) -> None:
         self._local = local
@@ -134,13 +136,35 @@ class MirroredStore:
     def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
         return self._remote.name_manifest(tag, document)
 
+    def bring(self, blobs: Iterable[Descriptor]) -> None:
+        missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()
+        if not missing:
+            return
+        turn = Lock()
+        with self._progress.task(f"fetching {len(missing)} blobs", sum(blob.size for blob in missing)) as advance:
+
+            def bring_one(blob: Descriptor) -> None:
+                with suppress(IntegrityError, BlobNotFoundError):
+                    self._receive(blob.digest)
+                with turn:
+                    advance(blob.size)
+
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                try:
+                    for done in [pool.submit(bring_one, blob) for blob in missing]:
+                        done.result()
+                finally:
+                    pool.shutdown(cancel_futures=True)
+
     def _fetch(self, digest: Digest) -> None:
         """Have the blob in the folder."""
-        if self._local.exists(digest):
-            return
+        if not self._local.exists(digest):
+            self._receive(digest, self._progress)
+
+    def _receive(self, digest: Digest, progress: Progress = SILENT) -> None:
         stream, size = self._remote.receive(digest)
         try:
-            with stream, self._progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
+            with stream, progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
                 self._local.put(stream, digest, name=f"blob {digest} of {self._remote.repository}", advance=advance)
         except IntegrityError as error:
             raise IntegrityError(error.what, where=error.where, next_step=DAMAGED) from error

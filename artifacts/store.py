@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, unnoticed
 
-_AT_ONCE = 4
+AT_ONCE = 4
 REPAIR = "publish the file again: the right bytes replace the damaged ones"
 
 
@@ -117,6 +117,25 @@ class FileStore(BlobStore, Protocol):
         ...
 
 
+@runtime_checkable
+class BringingStore(Protocol):
+    """A store that has blobs elsewhere, and can bring several at once."""
+
+    def bring(self, blobs: Iterable[Descriptor]) -> None:
+        """Have them at hand. What is missing or damaged stays away: whoever reads it is told, and knows its name."""
+        ...
+
+
+def bring(store: BlobStore, blobs: Iterable[Descriptor]) -> None:
+    """Say which blobs will be read soon, all of them: a store that has them elsewhere is the faster for it.
+
+    Raises:
+        UnavailableError: elsewhere does not answer.
+    """
+    if isinstance(store, BringingStore):
+        store.bring(blobs)
+
+
 def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[Descriptor]:
     """``put_files`` by ``put_file`` of several at a time, for stores whose work is waiting."""
     turn = Lock()
@@ -125,7 +144,7 @@ def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[
         with turn:
             advance(step)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         blobs = [pool.submit(store.put_file, path, advance=advance_in_turn) for path in paths]
         try:
             return [blob.result() for blob in blobs]

@@ -8,7 +8,7 @@ from typing import Any
 from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
-from artifacts.store import BlobStore, copy_out
+from artifacts.store import BlobStore, bring, copy_out
 from artifacts.trees import read_tree
 from registry.manifests import Manifest, plain
 
@@ -26,6 +26,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     document = plain(manifest)
     files = [entry for file in document.get("files", ()) for entry in _expanded(file, store)]
+    bring(store, (descriptor for _, descriptor in files))
     with progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance:
         for path, descriptor in files:
             copy_out(store, descriptor, folder / path, name=path, advance=advance)

@@ -11,9 +11,9 @@ from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import InvalidInputError
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
-from artifacts.oci.network import is_loopback, split_url
 from artifacts.oci.reference import Reference, Repository, parse_reference
 from artifacts.store import BlobStore, read
+from artifacts.urls import is_loopback, split_url
 
 Connect = Callable[[Repository], RegistryClient]
 """The client of a repository, with the credentials that the user has for it."""

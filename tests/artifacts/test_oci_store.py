@@ -16,7 +16,7 @@ from artifacts.local import LocalStore
 from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.store import OciStore
-from artifacts.store import BlobNotFoundError, verify
+from artifacts.store import BlobNotFoundError, bring, verify
 from artifacts.trees import put_tree, verify_tree
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
@@ -195,6 +195,24 @@ def test_many_threads_have_one_blob_fetched(server: RegistryServer, tmp_path: Pa
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(lambda digest: verify(store, digest, name=digest), digests * 3):
             assert found.size == 100_000
+
+
+def test_what_is_brought_is_at_hand_and_what_cannot_be_is_named_by_who_reads_it(
+    server: RegistryServer, tmp_path: Path
+) -> None:
+    there = mirrored(server, tmp_path / "one")
+    blobs = [there.put(io.BytesIO(bytes([number]) * 1000)) for number in range(20)]
+    server.blob(blobs[0].digest).write_bytes(b"other")
+    server.blob(blobs[1].digest).unlink()
+    with proxy_to(server.port) as proxy:
+        store = mirrored(server, tmp_path / "two", port=proxy.port)
+        bring(store, blobs * 2)
+        with pytest.raises(IntegrityError, match=rf"weights: .*expected {blobs[0].digest}, found sha256:"):
+            verify(store, blobs[0].digest, name="weights")
+        with pytest.raises(IntegrityError, match="labels is missing"):
+            verify(store, blobs[1].digest, name="labels")
+    for blob in blobs[2:]:
+        verify(store, blob.digest, name="there", size=1000)
 
 
 LARGE = """

@@ -45,5 +45,6 @@ def _cuda(wheel: Wheel) -> str | None:
 def _refusal(device: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"the wheels that the index offers are not for the device {device}: {reason}",
-        next_step=f"name an index or a folder of builds for {device} with --index-url or --find-links",
+        next_step=f"choose a version that is built for {device}, or name an index or a folder of such builds with "
+        "--index-url or --find-links",
     )

@@ -26,13 +26,16 @@ from registry.bundled import (
     admit,
     check_parts,
     choose_platforms,
+    find_objections,
     find_platforms,
     parts_of_lock,
 )
 from registry.catalogue.database import writing
 from registry.catalogue.insertion import insert_lock
 from registry.lockfile import Lock, LockedPlatform, dump, load
+from registry.manifests import Model
 from registry.packaging import name_version
+from registry.vetting import refuse_hidden_code
 
 RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
 
@@ -168,10 +171,14 @@ def _keep(
     manifests = read_manifests(lock, store)
     for platform in claimed.platforms:
         check_agreement(lock, platform, manifests)
+    model = manifests["model"]
+    assert isinstance(model, Model)
+    refuse_hidden_code(model, store)
+    objections = find_objections(manifests, listed, store)
     with writing(database) as connection:
         at = now()
         is_new = insert_lock(connection, lock, at)
-        admitted = admit(connection, manifests, lock, listed.keys(), at)
+        admitted = admit(connection, manifests, lock, objections, at)
         runs = {run.id: keep_imported(connection, run, at) for run in claimed.runs}
     for published in admitted.published:
         name_version(store, manifests[published.reference.kind])

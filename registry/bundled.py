@@ -13,12 +13,13 @@ from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
-from registry.catalogue.insertion import insert_version
+from registry.catalogue.insertion import insert_version, is_published
 from registry.catalogue.rows import reference_of
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Manifest, files_of
 from registry.named import named
 from registry.names import Kind, Reference
+from registry.vetting import objection
 
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 
@@ -127,30 +128,46 @@ def check_parts(parts: Collection[Part], listed: Mapping[Digest, int]) -> None:
         raise BundleError(f"the bundle brings {digest}, which nothing in it names", where=digest, next_step=_AGAIN)
 
 
+def find_objections(
+    manifests: Mapping[Kind, Manifest], listed: Mapping[Digest, int], store: BlobStore
+) -> Mapping[Kind, str]:
+    """Why artifacts of a bundle that lists these blobs, which ``store`` has now, do not belong into a catalogue."""
+    found: dict[Kind, str] = {}
+    for kind, manifest in manifests.items():
+        files = [(file, listed.get(from_hex(str(file.sha256)))) for file in files_of(manifest)]
+        absent = [file.path for file, size in files if size is None]
+        wrong = [file.path for file, size in files if size != file.size and not file.path.endswith("/")]
+        if absent:
+            more = f" and {len(absent) - 1} more of its files" if len(absent) > 1 else ""
+            found[kind] = f"the bundle does not bring {absent[0]}{more}"
+        elif wrong:
+            found[kind] = f"its manifest gives {wrong[0]} another size than it has"
+        elif (reason := objection(manifest, store)) is not None:
+            found[kind] = reason
+    return found
+
+
 def admit(
     connection: Connection,
     manifests: Mapping[Kind, Manifest],
     lock: Lock,
-    blobs: Collection[Digest],
+    objections: Mapping[Kind, str],
     at: datetime,
 ) -> Admitted:
-    """Publish the artifacts of a lock that came in a bundle with ``blobs``; no version changes that is there already.
+    """Publish the artifacts of a lock that came in a bundle; no version changes that is there already.
 
-    One that has files which did not come, or whose version has other content here, stays out of the catalogue: the
-    lock runs all the same.
+    One that has files which did not come, that publishing would refuse, or whose version has other content here, stays
+    out of the catalogue: the lock runs all the same. ``objections`` are those of publishing, by kind.
     """
     published, kept_out = [], {}
-    for manifest in manifests.values():
-        reference = reference_of(manifest)
-        absent = [file.path for file in files_of(manifest) if from_hex(str(file.sha256)) not in blobs]
-        if absent:
-            kept_out[reference] = f"the bundle does not bring {absent[0]}" + (
-                f" and {len(absent) - 1} more of its files" if len(absent) > 1 else ""
-            )
-            continue
+    for kind, manifest in manifests.items():
+        reference, digest = reference_of(manifest), lock.artifacts()[kind].digest
         provenance = Provenance("", {file.path: f"bundle:{lock.id}" for file in files_of(manifest)})
         try:
-            published.append(insert_version(connection, manifest, provenance, at))
+            if kind in objections and not is_published(connection, reference, digest):
+                kept_out[reference] = objections[kind]
+            else:
+                published.append(insert_version(connection, manifest, provenance, at))
         except VersionTakenError as error:
             kept_out[reference] = error.what
     return Admitted(tuple(published), kept_out)

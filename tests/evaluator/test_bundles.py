@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -246,6 +247,44 @@ def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registr
     assert registry.catalogue.get(taken.reference).digest == taken.digest
     verify(registry.store, original.lock.framework.digest, name="the manifest that the lock names")
     assert registry.gc() == 0
+
+
+def with_model(original: Bundled, change: Callable[[Document], None], graph: bytes | None = None) -> Bundled:
+    """The same with another manifest of the model, perhaps with another graph, and a lock and a run of that."""
+    store, document = original.store, json.loads(json.dumps(original.lock.document))
+    manifest = plain(parse_published(read_blob(store, original.lock.model.digest, name="the manifest")))
+    if graph is not None:
+        row = {"sha256": store.put(io.BytesIO(graph)).digest[7:], "size": len(graph)}
+        manifest["files"][0] |= row
+        document["model"]["files"] = [
+            one | row if one["path"] == "digits.onnx" else one for one in document["model"]["files"]
+        ]
+    change(manifest)
+    document["model"]["digest"] = store.put(io.BytesIO(canonical(manifest))).digest
+    lock = read(document, "lock")
+    return Bundled(lock, run_of(lock, store), store)
+
+
+def test_what_publishing_refuses_stays_out_of_the_catalogue(
+    original: Bundled, tmp_path: Path, registry: Registry
+) -> None:
+    bad = with_model(original, lambda _: None, b"no ONNX graph")
+    found = registry.take(bad.create(tmp_path / "bad.tar"))
+    ((reference, reason),) = found.artifacts.kept_out.items()
+    assert str(reference) == "model/digits@1.0.0"
+    assert "digits.onnx" in reason
+    assert registry.records.get(bad.run.id).imported_at is not None
+    assert registry.gc() == 0
+
+
+def test_code_that_does_not_say_so_is_refused(original: Bundled, tmp_path: Path, empty: Registry) -> None:
+    """It could run as a process, on whoever looks at the run."""
+    hidden = with_model(original, lambda _: None, pickle.dumps(print))
+    error = empty.refuse(hidden.create(tmp_path / "hidden.tar"))
+    assert isinstance(error, InvalidInputError)
+    assert "digits.onnx of model/digits@1.0.0 executes code when it is read" in error.what
+    said = with_model(original, lambda manifest: manifest.update(unsafe=True), pickle.dumps(print))
+    assert empty.take(said.create(tmp_path / "said.tar")).changed
 
 
 def test_a_run_of_the_same_id_and_other_content_is_refused(

@@ -30,10 +30,11 @@ from evaluator.inventory import Inventory, damage
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
+from registry.bundled import not_brought
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance
 from registry.collection import collect
-from registry.lockfile import dump, load, read
+from registry.lockfile import LockedPlatform, dump, load, read
 from registry.manifests import parse_published, plain
 from tests.support.bundled import (
     OTHER_PLATFORM,
@@ -228,6 +229,21 @@ def test_what_is_lost_of_a_platform_that_came_is_missed(original: Bundled, tmp_p
 def test_a_platform_that_the_lock_lacks_is_refused(original: Bundled, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no platform linux/amd64/cuda12"):
         original.create(tmp_path / "none.tar", platform="linux/amd64/cuda12")
+
+
+def test_a_finished_image_is_not_brought_and_that_is_said(original: Bundled) -> None:
+    finished = LockedPlatform(
+        os="linux",
+        arch="amd64",
+        device="cpu",
+        python="3.11",
+        reference=f"registry.test/image@{digest_bytes(b'manifest')}",
+        image_id=digest_bytes(b"configuration"),
+        config_size=13,
+        diff_ids=(digest_bytes(b"layer"),),
+    )
+    (said,) = not_brought((*original.lock.image.platforms, finished))
+    assert "registry.test/image@sha256:" in said
 
 
 # Names that are taken

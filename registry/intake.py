@@ -2,16 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, describe, from_hex
+from artifacts.digest import Descriptor, from_hex
 from artifacts.errors import InvalidInputError
-from artifacts.files import open_regular
-from artifacts.memory import MemoryStore
-from artifacts.progress import Advance, Progress, unnoticed
+from artifacts.progress import Progress
 from artifacts.sources import (
     DvcSource,
     FileSource,
@@ -39,31 +35,6 @@ class Taken:
 
     files: dict[str, Descriptor] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-
-
-class Rehearsal(MemoryStore):
-    """Refers to local files where they lie; holds what comes from a stream."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._places: dict[Digest, Path] = {}
-
-    def put_file(
-        self,
-        path: Path,
-        expected: Digest | None = None,
-        *,
-        name: str | None = None,
-        advance: Advance = unnoticed,
-    ) -> Descriptor:
-        with open_regular(path) as source:
-            found = describe(source, advance)
-        refuse_other(name or str(path), expected, found)
-        self._places[found.digest] = path
-        return found
-
-    def open(self, digest: Digest) -> BinaryIO:
-        return open_regular(self._places[digest]) if digest in self._places else super().open(digest)
 
 
 def take_in(draft: Draft, store: BlobStore, progress: Progress, problems: Problems) -> Taken:

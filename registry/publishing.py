@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
 from artifacts.progress import SILENT, Progress
+from artifacts.rehearsal import rehearsing
 from artifacts.store import BlobStore
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
@@ -17,7 +18,7 @@ from registry.catalogue.rows import reference_of
 from registry.drafts import Draft
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
-from registry.intake import Rehearsal, Taken, take_in
+from registry.intake import Taken, take_in
 from registry.manifests import Manifest, files_of, manifest_digest
 from registry.manifests.identity import content as manifest_content
 from registry.manifests.identity import parse_published, with_files
@@ -46,9 +47,11 @@ def publish(draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: P
     return published
 
 
-def rehearse(draft: Draft, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:
+def rehearse(
+    draft: Draft, catalogue: Catalogue, store: BlobStore | None = None, *, progress: Progress = SILENT
+) -> Published:
     """What ``publish`` would do. As ``rehearse_all``."""
-    (published,) = rehearse_all([draft], catalogue, progress=progress)
+    (published,) = rehearse_all([draft], catalogue, store, progress=progress)
     return published
 
 
@@ -73,7 +76,7 @@ def publish_all(
         Every one carries all the problems that were found in all the drafts.
     """
     if any(draft.problems for draft in drafts):
-        return rehearse_all(drafts, catalogue, progress=progress, warn=warn)
+        return rehearse_all(drafts, catalogue, store, progress=progress, warn=warn)
     with store.writing():
         prepared = _prepare(drafts, store, catalogue, progress, warn)
         return tuple(_commit(one, store, catalogue) for one in prepared)
@@ -82,15 +85,18 @@ def publish_all(
 def rehearse_all(
     drafts: Sequence[Draft],
     catalogue: Catalogue,
+    store: BlobStore | None = None,
     *,
     progress: Progress = SILENT,
     warn: Callable[[str], None] = unsaid,
 ) -> tuple[Published, ...]:
-    """What ``publish_all`` would do, with all its checks and errors; nothing is kept.
+    """What ``publish_all`` would do, with all its checks and errors; nothing becomes visible.
 
-    Local files are read where they lie; remote ones are held in memory.
+    Local files are read where they lie. Remote ones that are in ``store`` are not fetched, and those that are come into
+    it, where nothing names them yet: publishing needs them next.
     """
-    prepared = _prepare(drafts, Rehearsal(), catalogue, progress, warn)
+    with rehearsing(store) as rehearsal:
+        prepared = _prepare(drafts, rehearsal, catalogue, progress, warn)
     return tuple(catalogue.would_change(one.manifest) for one in prepared)
 
 

@@ -42,11 +42,11 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
     for path in paths:
         with problems.noted():
             drafts.append(replace(read_draft(path), ask=ask(registry.store, output.say)))
+    progress = invocation.progress
     with problems.noted():
         if dry_run or problems.found:  # whatever is wrong with one, the others are looked at, and nothing is published
-            done = rehearse_all(drafts, registry.catalogue, progress=invocation.progress, warn=warnings.append)
+            done = rehearse_all(drafts, registry.catalogue, registry.store, progress=progress, warn=warnings.append)
         else:
-            progress = invocation.progress
             done = publish_all(drafts, registry.store, registry.catalogue, progress=progress, warn=warnings.append)
     for warning in warnings:
         output.say(f"warning: {warning}")

@@ -394,6 +394,17 @@ def test_a_remote_file_is_verified_and_kept(
     assert (local.digest, local.changed) == (published.digest, False)
 
 
+def test_what_a_rehearsal_fetched_is_not_fetched_again(
+    author: Author, store: LocalStore, catalogue: Catalogue, server: str
+) -> None:
+    remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(GRAPH))}"')
+    draft = replace(author(remote), access=LOOPBACK)
+    rehearsed = rehearse(draft, catalogue, store)
+    assert (catalogue.list(), list(store.list())) == ((), [digest_bytes(GRAPH)])
+    nobody = replace(draft, access=Access(Network(loopback_http=True, proxies={"http": "http://127.0.0.1:9"})))
+    assert publish(nobody, store, catalogue) == rehearsed == replace(rehearse(nobody, catalogue, store), changed=True)
+
+
 def test_a_remote_file_with_other_bytes_is_refused(author: Author, catalogue: Catalogue, server: str) -> None:
     remote = MODEL.replace("./net.onnx", f'"{server}", sha256: "{to_hex(digest_bytes(b"x"))}"')
     with pytest.raises(IntegrityError, match=r"net\.onnx"):

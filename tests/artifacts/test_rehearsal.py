@@ -1,0 +1,82 @@
+"""A rehearsal: local files stay where they are, what is there counts, what comes from elsewhere comes once."""
+
+import io
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from artifacts.digest import digest_bytes
+from artifacts.errors import IntegrityError
+from artifacts.fetching import fetch
+from artifacts.local import LocalStore
+from artifacts.rehearsal import rehearsing
+from artifacts.store import BlobNotFoundError, read
+from artifacts.trees import put_tree, verify_tree
+
+REMOTE = b"from elsewhere"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a").write_bytes(b"a" * 1000)
+    (folder / "sub" / "b").write_bytes(b"b")
+    return folder
+
+
+def test_local_files_stay_where_they_are(store: LocalStore, folder: Path) -> None:
+    with rehearsing(store) as rehearsal:
+        tree, entries = put_tree(rehearsal, folder)
+        assert verify_tree(rehearsal, tree, name="folder/") == entries
+        assert rehearsal.stat(entries[0].digest).size == 1000
+        assert {entry.digest for entry in entries} | {tree.digest} == set(rehearsal.list())
+        with pytest.raises(IntegrityError, match="folder"):
+            rehearsal.put_file(folder / "a", entries[1].digest)
+        kept = rehearsal._aside
+        assert list(kept.list()) == [tree.digest]
+    assert list(store.list()) == []
+    assert not kept._root.exists()
+
+
+def test_what_is_there_counts(store: LocalStore) -> None:
+    digest = store.put(io.BytesIO(b"there")).digest
+    with rehearsing(store) as rehearsal:
+        assert rehearsal.exists(digest)
+        assert read(rehearsal, digest, name="x") == b"there"
+        rehearsal.delete(digest)
+        with pytest.raises(BlobNotFoundError):
+            rehearsal.open(digest_bytes(b"nowhere"))
+    assert store.exists(digest)
+
+
+def test_what_comes_from_elsewhere_comes_once(store: LocalStore) -> None:
+    offsets: list[int] = []
+
+    @contextmanager
+    def opened(offset: int) -> Iterator[BinaryIO]:
+        offsets.append(offset)
+        yield io.BytesIO(REMOTE[offset:])
+
+    digest = digest_bytes(REMOTE)
+    for _ in range(2):
+        with rehearsing(store) as rehearsal, rehearsal.writing():
+            fetch(rehearsal, digest, opened, name="x")
+            assert read(rehearsal, digest, name="x") == REMOTE
+    fetch(store, digest, opened, name="x")
+    assert offsets == [0]
+
+
+def test_without_a_store_nothing_is_kept() -> None:
+    digest = digest_bytes(REMOTE)
+    with rehearsing() as rehearsal:
+        fetch(rehearsal, digest, lambda offset: closing(io.BytesIO(REMOTE[offset:])), name="x")
+        assert read(rehearsal, digest, name="x") == REMOTE

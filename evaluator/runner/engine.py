@@ -163,10 +163,7 @@ class Engine:
             UnavailableError: the engine cannot have it.
         """
         name, _, digest = reference.partition("@")
-        advice = (
-            "check that this machine's engine reaches the registry (`docker pull` with the reference says what is "
-            "wrong, `docker login` gives it a password), or load the image into the engine by other means"
-        )
+        advice = "see what `docker pull` says of it (`docker login` gives it a password), or load the image into the engine"
         with _translated(f"pulling {reference}", advice):
             for event in self._client.api.pull(name, tag=digest, platform=platform, stream=True, decode=True):
                 if "error" in event:

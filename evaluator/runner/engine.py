@@ -163,7 +163,7 @@ class Engine:
             UnavailableError: the engine cannot have it.
         """
         name, _, digest = reference.partition("@")
-        advice = "see what `docker pull` says of it (`docker login` gives it a password), or load the image into the engine"
+        advice = "see what `docker pull` says of it (`docker login` gives it a password), or load it by other means"
         with _translated(f"pulling {reference}", advice):
             for event in self._client.api.pull(name, tag=digest, platform=platform, stream=True, decode=True):
                 if "error" in event:

@@ -157,11 +157,20 @@ def show(invocation: Invocation, target: str) -> None:
             click.echo("\nof")
             output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
         return
+    _show_artifact(invocation, target)
+
+
+def _show_artifact(invocation: Invocation, target: str) -> None:
+    from registry.cards import card_path, read_card  # noqa: PLC0415
+    from registry.manifests import plain  # noqa: PLC0415
+
     entry, versions = find(invocation, target)
+    manifest = invocation.opened.catalogue.manifest(entry.reference)
     document = entry_document(entry) | {
         "versions": [str(other.reference.version) for other in versions],
-        "manifest": manifest_document(invocation, entry),
+        "manifest": plain(manifest),
         "sources": dict(invocation.opened.catalogue.provenance(entry.reference).sources),
+        "card": card_path(manifest),
     }
     if invocation.as_json:
         output.print_json(document)
@@ -174,12 +183,10 @@ def show(invocation: Invocation, target: str) -> None:
         output.print_fields({f"  {path}": source for path, source in document["sources"].items()})
     click.echo()
     output.print_json(document["manifest"])
-
-
-def manifest_document(invocation: Invocation, entry: "Entry") -> Any:  # noqa: ANN401 - a JSON document
-    from registry.manifests import plain  # noqa: PLC0415
-
-    return plain(invocation.opened.catalogue.manifest(entry.reference))
+    card = read_card(manifest, invocation.opened.store)
+    if card is not None:
+        more = f"\n… {card.cut} characters more: benchlock get {target}" if card.cut else ""
+        click.echo(f"\n{card.path}\n\n{card.text}{more}")
 
 
 def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":

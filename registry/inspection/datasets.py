@@ -30,7 +30,7 @@ def check_dataset(dataset: Dataset, content: Content, problems: Problems) -> Non
     What is wrong goes to ``problems``: ``samples`` is not their number, an index is malformed, a file or label that it
     names does not exist.
     """
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = ()
     with problems.noted():
         names = _labels(dataset, content)
     for name, split in dataset.splits.items():
@@ -65,7 +65,10 @@ def _labels(dataset: Dataset, content: Content) -> tuple[str, ...] | None:
     if dataset.labels is UNSET:
         return None
     with content.open(dataset.labels, "labels") as stream:
-        return tuple(name.strip() for name in parse_labels(stream.read(), content.where("labels")))
+        names = tuple(name.strip() for name in parse_labels(stream.read(), content.where("labels")))
+    if not names:
+        raise content.error(f"{dataset.labels} names no class", "labels", "write one name a line")
+    return names
 
 
 def _check_index(split: Split, content: Content, names: tuple[str, ...] | None, where: str, problems: Problems) -> int:
@@ -94,7 +97,7 @@ def _row_errors(
     sample, label = posixpath.normpath(posixpath.join(folder, row["path"])), (row.get("label") or "").strip()
     if sample not in content.files and not content.is_untaken(sample):
         yield content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
-    if label and not _is_label(label, *names):
+    if label and names[0] != () and not _is_label(label, *names):  # of labels that cannot be read, nothing is known
         yield content.error(f"{label!r} is neither an index nor a name out of the labels", line, "correct the label")
 
 

@@ -6,6 +6,7 @@ from typing import BinaryIO, TypeVar
 
 from artifacts.errors import InvalidInputError
 from artifacts.trees import check_path
+from registry.cards import LARGEST
 from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.archives import faults
 from registry.inspection.code import reasons
@@ -26,6 +27,9 @@ _CODELESS = ("code", "card", "labels", "vocabulary")
 def check_model(model: Model, content: Content, problems: Problems) -> None:
     """Look at every file that is read as more than text; what is wrong goes to ``problems``."""
     for index, file in enumerate(model.files):
+        if file.role == "card":
+            with problems.noted():
+                _check_card(file.path, content, f"files[{index}]")
         if file.role in _CODELESS:
             continue
         for path in content.inside(file.path):
@@ -78,6 +82,18 @@ def _check_file(model: Model, path: str, content: Content, where: str) -> None:
         raise content.error(what, where, step)
     if broken:
         raise content.error(f"{path} {broken}", where, "write the archive again, with plain names")
+
+
+def _check_card(path: str, content: Content, where: str) -> None:
+    """A card is a text of bounded size: it is printed."""
+    with content.open(path, where) as stream:
+        text = stream.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise content.error(f"the card {path} has more than {LARGEST} bytes", where, "shorten it")
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise content.error(f"the card {path} is not UTF-8", where, "save it as UTF-8") from error
 
 
 def _check_external(model: Model, content: Content, problems: Problems) -> None:

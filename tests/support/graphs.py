@@ -29,7 +29,8 @@ def model(
     )
     nodes = [helper.make_node(operation, [next(iter(inputs), "none")], [name]) for name in outputs]
     graph = helper.make_graph(nodes, "net", given, found, initializer=list(initial))
-    return helper.make_model(graph, doc_string=doc)
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, doc_string=doc, opset_imports=opset, ir_version=8)
 
 
 def graph(inputs: Ports = PICTURE, outputs: Ports = SCORES, *, doc: str = "") -> bytes:
@@ -45,6 +46,20 @@ def loosened(source: Path, target: Path) -> Path:
         for axis, size in enumerate(port.type.tensor_type.shape.dim):
             size.dim_param = f"free_{axis}"
     onnx.save(loaded, target)
+    return target
+
+
+def demanding(target: Path) -> Path:
+    """A network of digits whose graph leaves every axis free, and that fails on samples of other than 64 elements."""
+    given = helper.make_tensor_value_info("input", TensorProto.FLOAT, ["n", "c", "h", "w"])
+    found = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 10])
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [64, 10], [0.5] * 640)
+    nodes = [
+        helper.make_node("Flatten", ["input"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "weights"], ["scores"]),
+    ]
+    graph = helper.make_graph(nodes, "demanding", [given], [found], initializer=[weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), target)
     return target
 
 

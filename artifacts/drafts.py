@@ -1,9 +1,11 @@
-"""A file on its way to become a blob: written under a name that means nothing, made durable, then renamed."""
+"""A file on its way, to be a blob or where a user wants it: written under a name that means nothing, then renamed."""
 
 import errno
 import os
+import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from itertools import zip_longest
 from pathlib import Path
@@ -14,6 +16,7 @@ from artifacts.digest import chunks
 BLOB_MODE = 0o444
 _DRAFT_MODE = 0o600
 _STRETCH = 8 << 20  # bytes that are sent to the disk together
+_NAME_BYTES = 16
 
 
 class Draft:
@@ -82,6 +85,27 @@ class Draft:
         if not self._named:
             with suppress(OSError):
                 self._path.unlink()
+
+
+@contextmanager
+def new_file(path: Path, *, durably: bool = False) -> Iterator[BinaryIO]:
+    """A file that takes the name ``path`` when the context is left without an error, and is gone otherwise.
+
+    Those who write to one path at once have a draft each, in its folder, and never follow a link: whoever is the last
+    has the name. ``durably`` means that bytes and name have reached the disk then. ``OSError`` as it comes.
+    """
+    draft = path.parent / f".benchlock-{secrets.token_hex(_NAME_BYTES)}.part"
+    try:
+        with draft.open("xb") as file:
+            yield file
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+        if durably:
+            sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
+from artifacts.drafts import new_file
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, unnoticed
 
@@ -235,20 +236,16 @@ def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, adv
         IntegrityError: absent, or other bytes; names ``name`` and both digests.
         UnavailableError: the bytes cannot be read, or the file not written.
     """
-    draft = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
+        with new_file(target) as file:
             hand_out(store, blob, file.write, name=name, advance=advance)
-        draft.replace(target)
     except OSError as error:
         raise UnavailableError(
             f"{name} cannot be written: {error.strerror or error}",
             where=str(target),
             next_step="name a folder that you may write in, on a disk with space",
         ) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

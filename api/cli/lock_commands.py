@@ -9,6 +9,7 @@ from api.cli import output
 from api.cli.artifacts_commands import read_text
 from api.cli.invocation import Invocation
 from api.cli.output import EXIT_REFUSED, say
+from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
@@ -156,12 +157,10 @@ def lock_document(made: "Lock") -> dict[str, Any]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file so that it appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        with new_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise UnavailableError(
             f"{path} cannot be written: {error.strerror or error}",
             where=str(path),

@@ -1,7 +1,6 @@
 """Writing a bundle: the same roots and blobs give the same bytes."""
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import BinaryIO
 
 from artifacts.bundles.contents import INDEX_FILE, LAYOUT, Part, Root, encode_roots
 from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from artifacts.drafts import new_file
 from artifacts.errors import UnavailableError
 from artifacts.oci.documents import LAYOUT_FILE
 from artifacts.progress import Advance, Progress
@@ -72,19 +72,13 @@ class _Tar:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[BinaryIO]:
-    """A file beside ``path`` that takes its name at the end, durably; gone where something failed."""
-    draft = path.with_name(f".{path.name}.part")
+    """A file that takes the name ``path`` at the end, durably; gone where something failed."""
     try:
-        with draft.open("wb") as file:
+        with new_file(path, durably=True) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
     except OSError as error:
         raise UnavailableError(
             f"{path} cannot be written: {error.strerror or error}",
             where=str(path),
             next_step="name a file in a folder that exists and that you may write in, on a disk with space",
         ) from error
-    finally:
-        draft.unlink(missing_ok=True)

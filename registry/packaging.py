@@ -5,15 +5,23 @@ its path. Models are ModelPack's (the CNCF model specification). It says nothing
 the same bytes, and so the same digest, in any repository.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
 from artifacts.errors import UnavailableError
-from artifacts.oci.client import LARGEST_MANIFEST
-from artifacts.oci.documents import MANIFEST, TITLE, OciDescriptor, OciIndex, OciManifest, empty_descriptor, encode
+from artifacts.oci.documents import (
+    MANIFEST,
+    TITLE,
+    OciDescriptor,
+    OciIndex,
+    OciManifest,
+    empty_descriptor,
+    encode,
+    in_batches,
+)
 from artifacts.store import BlobStore
 from artifacts.trees import read_tree
 from registry.catalogue.rows import reference_of
@@ -41,7 +49,6 @@ _ROLES: Final = {
 }
 _OTHER_FILE: Final = "application/vnd.benchlock.file.v1"
 _LONGEST_TAG: Final = 128
-LONGEST_PART: Final = LARGEST_MANIFEST * 3 // 4  # bytes; what is not a layer needs little
 
 
 @runtime_checkable
@@ -88,8 +95,8 @@ def packaged(manifest: Manifest, store: BlobStore) -> tuple[OciManifest, ...]:
     }
     config = OciDescriptor(media_type=CONFIG, digest=digest_bytes(written), size=len(written))
     return tuple(
-        OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=tuple(some), annotations=annotations)
-        for some in _batches(layers)
+        OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=some, annotations=annotations)
+        for some in in_batches(layers)
     )
 
 
@@ -130,19 +137,6 @@ def _media_type(kind: Kind, file: File) -> str:
     else:
         return _OTHER_FILE
     return f"application/vnd.cncf.model.{part}.v1.raw"
-
-
-def _batches(layers: Sequence[OciDescriptor]) -> Iterator[list[OciDescriptor]]:
-    batch: list[OciDescriptor] = []
-    size = 0
-    for layer in layers:
-        length = len(encode(layer)) + 1
-        if batch and size + length > LONGEST_PART:
-            yield batch
-            batch, size = [], 0
-        batch.append(layer)
-        size += length
-    yield batch
 
 
 def _part(store: NamingStore, tag: str, part: OciManifest) -> OciDescriptor:

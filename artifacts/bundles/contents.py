@@ -6,7 +6,6 @@ so many blobs that it stays below the 4 MiB that registries take: more blobs mak
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from msgspec import UNSET, structs
@@ -23,6 +22,7 @@ from artifacts.oci.documents import (
     decode,
     describe_bytes,
     encode,
+    in_batches,
 )
 
 SCHEMA: Final = (1, 0)
@@ -32,7 +32,6 @@ INDEX_FILE: Final = "index.json"
 
 _SCHEMA_KEY = "vnd.benchlock.bundle.schema"
 _BLOB_TYPE = "application/octet-stream"
-_LAYERS_AT_MOST = 8000  # some 400 bytes each with their names
 
 
 class BundleError(InvalidInputError):
@@ -88,22 +87,13 @@ def encode_roots(roots: Sequence[Root]) -> tuple[bytes, tuple[bytes, ...]]:
 
 def _manifests(root: Root) -> Iterator[bytes]:
     config = describe_bytes(root.content, root.media_type)
-    for parts in _split(root.parts):
-        layers = tuple(_layer(part) for part in parts)
+    for layers in in_batches(map(_layer, root.parts)):
         yield encode(OciManifest(artifact_type=root.media_type, config=config, layers=layers))
 
 
 def _layer(part: Part) -> OciDescriptor:
     blob = part.blob
     return OciDescriptor(media_type=_BLOB_TYPE, digest=blob.digest, size=blob.size, annotations={TITLE: part.name})
-
-
-def _split(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """``parts`` in pieces, one at least."""
-    rest = iter(parts)
-    yield tuple(islice(rest, _LAYERS_AT_MOST))
-    while piece := tuple(islice(rest, _LAYERS_AT_MOST)):
-        yield piece
 
 
 def decode_index(content: bytes) -> Index:

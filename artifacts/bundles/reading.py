@@ -26,7 +26,7 @@ from artifacts.bundles.writing import BLOBS
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
 from artifacts.errors import IntegrityError
 from artifacts.files import open_regular, unreadable
-from artifacts.oci.documents import LAYOUT_FILE
+from artifacts.oci.documents import LARGEST_MANIFEST, LAYOUT_FILE
 from artifacts.progress import Advance, Progress
 from artifacts.store import BlobStore, mismatch
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 LARGEST_DOCUMENTS: Final = 64 << 20
 """Bytes that the documents of all roots may have together: they are held in memory."""
 _LARGEST_LAYOUT = 1 << 10
-_LARGEST_MANIFEST = 4 << 20
 _MOST_MANIFESTS = 1024
 _WRITERS = 4
 _AT_ONCE = 1024
@@ -63,7 +62,7 @@ class Bundle:
         self._descriptor = descriptor
         self._entries = entries(descriptor)
         decode_layout(self._whole(LAYOUT_FILE, self._entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
-        index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), _LARGEST_MANIFEST))
+        index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), LARGEST_MANIFEST))
         self.warnings = index.warnings
         self.roots = self._roots(index)
         self._check_entries(index)
@@ -106,7 +105,7 @@ class Bundle:
         found: dict[Digest, Arrived] = {}
         room = LARGEST_DOCUMENTS
         for blob in index.manifests:
-            listed = decode_manifest(self._document(blob, _LARGEST_MANIFEST), _name(blob.digest))
+            listed = decode_manifest(self._document(blob, LARGEST_MANIFEST), _name(blob.digest))
             known = found.get(listed.root.digest)
             if known is None:
                 content = self._document(listed.root, room)

@@ -10,16 +10,13 @@ import msgspec
 from artifacts.digest import CHUNK, Descriptor, Digest, digest_bytes, parse_digest
 from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.oci.authorization import Credentials
-from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, MANIFEST
+from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from artifacts.oci.reference import Repository
 from artifacts.oci.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Session
 from artifacts.oci.streams import DAMAGED, BlobStream
 from artifacts.oci.uploads import PIECE, Upload
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, mismatch
-
-LARGEST_MANIFEST: Final = 4 << 20
-"""Bytes of the largest manifest; what registries take at least, and most of them at most."""
 
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
 _PAGE: Final = 1000

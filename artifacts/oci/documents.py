@@ -4,7 +4,7 @@ Written as RFC 8785 canonical JSON, so that the same content is the same bytes. 
 document holds besides is ignored, as the specification demands.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -30,9 +30,13 @@ EMPTY_CONTENT: Final = b"{}"
 TITLE: Final = "org.opencontainers.image.title"
 """The annotation of a layer that names its file."""
 
+LARGEST_MANIFEST: Final = 4 << 20
+"""Bytes of the largest manifest or index; what registries take at least, and most of them at most."""
+
 LAYOUT_FILE: Final = "oci-layout"
 LAYOUT_VERSION: Final = "1.0.0"
 _SCHEMA_VERSION = 2
+_LARGEST_BATCH = LARGEST_MANIFEST * 3 // 4  # bytes; what is not a layer needs little
 
 
 class OciPlatform(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +111,20 @@ def empty_descriptor() -> OciDescriptor:
 def encode(document: OciManifest | OciIndex | OciLayout | OciDescriptor) -> bytes:
     """The document's bytes: canonical JSON, absent keys absent."""
     return canonical(msgspec.to_builtins(document))
+
+
+def in_batches(layers: Iterable[OciDescriptor]) -> Iterator[tuple[OciDescriptor, ...]]:
+    """``layers`` in their order, as many together as a manifest can list; one batch at least."""
+    batch: list[OciDescriptor] = []
+    size = 0
+    for layer in layers:
+        length = len(encode(layer)) + 1
+        if batch and size + length > _LARGEST_BATCH:
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(layer)
+        size += length
+    yield tuple(batch)
 
 
 def decode(content: bytes, kind: type[Document], name: str) -> Document:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,13 +95,14 @@ def test_a_file_that_cannot_be_whole_is_not_there(store: MemoryStore, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_blobs_than_a_manifest_holds(store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("artifacts.bundles.contents._LAYERS_AT_MOST", 3)
-    blobs = [b"%d" % number for number in range(8)]
-    write_bundle(tmp_path / "bundle.tar", [root(store, blobs), root(store, [], b"alone")], store, SILENT)
+def test_more_blobs_than_a_manifest_holds(store: MemoryStore, tmp_path: Path) -> None:
+    """Few of them, but with names so long that a manifest of all would be larger than any that is read."""
+    long = root(store, [b"%d" % number for number in range(30)])
+    long = replace(long, parts=tuple(replace(part, name=f"{part.name} {'a' * 200_000}") for part in long.parts))
+    write_bundle(tmp_path / "bundle.tar", [long, root(store, [], b"alone")], store, SILENT)
     with open_bundle(tmp_path / "bundle.tar") as opened:
-        assert [len(arrived.blobs) for arrived in opened.roots] == [8, 0]
-    assert len(unpacked(tmp_path / "bundle.tar")) == 2 + 3 + 1 + 2 + 8
+        assert [len(arrived.blobs) for arrived in opened.roots] == [30, 0]
+    assert len(unpacked(tmp_path / "bundle.tar")) == 2 + 2 + 1 + 2 + 30
 
 
 def test_a_blob_that_is_a_document_too_is_stored(store: MemoryStore, tmp_path: Path) -> None:

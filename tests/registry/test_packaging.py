@@ -12,6 +12,7 @@ from api.cli.artifacts_commands import read_draft
 from api.wiring import now
 from artifacts.digest import digest_bytes
 from artifacts.memory import MemoryStore
+from artifacts.oci import documents
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.documents import OciIndex, OciManifest, decode
 from artifacts.oci.reference import Repository
@@ -143,7 +144,7 @@ def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
     tree, _ = put_tree(store, folder)
     manifest = _dataset(tree.digest.removeprefix("sha256:"), tree.size)
     store.put(io.BytesIO(content(manifest)))
-    monkeypatch.setattr(packaging, "LONGEST_PART", 2000)
+    monkeypatch.setattr(documents, "_LARGEST_BATCH", 2000)
 
     packaging.name_version(store, manifest)
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,26 +103,28 @@ class Bundle:
         """The roots that the manifests list; several manifests of one root are joined."""
         if len(index.manifests) > _MOST_MANIFESTS:
             raise malformed(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
+        if len({blob.digest for blob in index.manifests}) < len(index.manifests):
+            raise malformed(INDEX_FILE, "it lists a manifest twice")
         found: dict[Digest, Arrived] = {}
+        blobs: defaultdict[Digest, dict[Digest, int]] = defaultdict(dict)
         room = LARGEST_DOCUMENTS
         for blob in index.manifests:
             listed = decode_manifest(self._document(blob, LARGEST_MANIFEST), _name(blob.digest))
-            known = found.get(listed.root.digest)
+            digest = listed.root.digest
+            known = found.get(digest)
             if known is None:
                 content = self._document(listed.root, room)
                 room -= len(content)
-                known = found[listed.root.digest] = Arrived(listed.media_type, listed.root.digest, content, {})
-            found[known.digest] = self._joined(known, listed)
+                found[digest] = Arrived(listed.media_type, digest, content, blobs[digest])
+            elif listed.media_type != known.media_type:
+                raise malformed(_name(digest), "two manifests give it different media types")
+            blobs[digest] |= self._sizes(listed)
         return tuple(found.values())
 
-    def _joined(self, known: Arrived, listed: Listed) -> Arrived:
-        if listed.media_type != known.media_type:
-            raise malformed(_name(known.digest), "two manifests give it different media types")
-        blobs = dict(known.blobs)
+    def _sizes(self, listed: Listed) -> dict[Digest, int]:
         for blob in listed.blobs:
             self._check_size(blob)
-            blobs[blob.digest] = blob.size
-        return Arrived(known.media_type, known.digest, known.content, blobs)
+        return {blob.digest: blob.size for blob in listed.blobs}
 
     def _check_entries(self, index: Index) -> None:
         """Nothing, where every file of the tar is one that the index lists."""

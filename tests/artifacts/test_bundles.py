@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -277,6 +278,12 @@ def test_an_index_that_lies_is_an_integrity_violation(name: str, files: Files, t
     assert reason in error.what
 
 
+def repeated(files: Files) -> Files:
+    """It would have to be read again and again."""
+    index = json.loads(files["index.json"])
+    return {**files, "index.json": canonical(index | {"manifests": index["manifests"] * 2})}
+
+
 def huge(files: Files) -> Files:
     return {**files, "index.json": files["index.json"] + b" " * (4 << 20)}
 
@@ -290,6 +297,7 @@ NO_INDEX: dict[str, tuple[Callable[[Files], Files], str]] = {
         lie(lambda index, _: index["manifests"][0].update(mediaType=index["mediaType"])),
         "something else than manifests",
     ),
+    "a manifest twice": (repeated, "lists a manifest twice"),
     "a digest of another kind": (
         lie(lambda _, manifests: manifests[0]["layers"][1].update(digest="sha512:00")),
         "is no digest",

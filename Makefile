@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+BENCH := .venv-bench/.made
 
 .PHONY: help demo test check bench format schemas lock engine engine-stop clean
 
@@ -28,7 +29,8 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/python -m registry.manifests.schemas .cache/schemas && diff -r .cache/schemas docs/schemas
 	@$(BIN)/python -m migrations.check
 
-bench: $(DEV) ## measured claims, side by side in one run
+bench: $(DEV) $(BENCH) ## measured claims, side by side in one run
+	@sh tests/support/system.sh
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
 format: $(DEV) ## write the code in the project's format
@@ -42,6 +44,7 @@ lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in --group dev -c requirements/runtime.txt -o requirements/dev.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/example.in -o requirements/example.txt
+	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/bench.in -o requirements/bench.txt
 
 engine: ## a private Docker engine in .engine (Debian as root: installs it); `make demo` finds it
 	@sh tests/support/system.sh
@@ -51,7 +54,7 @@ engine-stop: ## end that engine
 	@sh tests/support/engine.sh stop
 
 clean: engine-stop ## remove what the targets above made
-	rm -rf .engine $(VENV) .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+	rm -rf .engine $(VENV) .venv-bench .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml
 	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
@@ -60,3 +63,9 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml
 $(DEV): requirements/dev.txt pyproject.toml
 	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $(RUNTIME) $@
+
+$(BENCH): requirements/bench.txt
+	@$(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r $<
+	@.venv-bench/bin/python -m compileall -q -j 0 .venv-bench/lib >/dev/null || true
+	@touch $@

@@ -11,10 +11,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +24,9 @@ from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
 from artifacts.locking import lock_file
 from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobNotFoundError, refuse_other
+from artifacts.store import BlobNotFoundError, put_each, refuse_other
 
 _FOLDER_MODE = 0o755
-_TOGETHER = 128  # files that are made durable at once, each of them open
 _NEXT_STEPS = {
     errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
     errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
@@ -71,8 +69,7 @@ class LocalStore:
             found = self._receive(stream, draft, advance)
             refuse_other(name, expected, found)
             first(draft.file, found)
-            self._publish([(draft, found.digest)])
-            self._settle([found.digest])
+            self._publish(draft, found.digest)
         return found
 
     def put_file(
@@ -88,24 +85,11 @@ class LocalStore:
             found = self._receive_file(source, path, draft, advance)
             refuse_other(name or str(path), expected, found)
             first(draft.file, found)
-            self._publish([(draft, found.digest)])
-            self._settle([found.digest])
+            self._publish(draft, found.digest)
         return found
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
-        found: builtins.list[Descriptor] = []
-        rest = iter(paths)
-        with self.writing():
-            while some := tuple(islice(rest, _TOGETHER)):
-                with ExitStack() as stack:
-                    drafts = [stack.enter_context(self._draft()) for _ in some]
-                    for path, draft in zip(some, drafts, strict=True):
-                        with open_regular(path) as source:
-                            found.append(self._receive_file(source, path, draft, advance))
-                        draft.send()
-                    self._publish([*zip(drafts, (one.digest for one in found[-len(some) :]), strict=True)])
-            self._settle(one.digest for one in found)
-        return found
+        return put_each(self, paths, advance)  # a disk makes many small files durable together as fast as one
 
     def fetch(
         self,
@@ -122,8 +106,7 @@ class LocalStore:
                 return there
             found = receive(draft, expected, opened, name=name, advance=advance)
             first(draft.file, found)
-            self._publish([(draft, expected)])
-            self._settle([expected])
+            self._publish(draft, expected)
         return found
 
     def open(self, digest: Digest) -> BinaryIO:
@@ -212,28 +195,15 @@ class LocalStore:
         finally:
             draft.close()
 
-    def _publish(self, drafts: Sequence[tuple[Draft, Digest]]) -> None:
-        """Give drafts their blobs' names. An intact blob of that name stays; a damaged one is replaced.
-
-        All of them are sent to the disk before the first is waited for: it makes many durable nearly as fast as one.
-        """
+    def _publish(self, draft: Draft, digest: Digest) -> None:
+        """Give the draft its blob's name, durably. An intact blob of that name stays; a damaged one is replaced."""
         with self._disk("be written"):
-            new = []
-            for draft, digest in drafts:
-                place = self._place(digest)
-                self._folder("sha256", place.parent.name)
-                if not draft.is_at(place):
-                    new.append((draft, place))
-            for draft, _ in new:
+            place = self._place(digest)
+            folder = self._folder("sha256", place.parent.name)
+            if not draft.is_at(place):
                 draft.settle()
-            for draft, place in new:
                 draft.rename(place)
-
-    def _settle(self, digests: Iterable[Digest]) -> None:
-        """Make the names of blobs durable: also of those that were there, whose writer may not have come that far."""
-        with self._disk("be written"):
-            for folder in {self._place(digest).parent for digest in digests}:
-                sync_folder(folder)
+            sync_folder(folder)  # of an intact one too: its writer may not have come so far
 
     def _folder(self, *names: str) -> Path:
         """The folder under the root, made durably and readable to all, whatever the umask."""

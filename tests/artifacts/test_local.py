@@ -323,36 +323,6 @@ def test_bytes_are_on_disk_before_their_name_is(root: Path, store: LocalStore, m
     ]
 
 
-def test_many_files_are_on_disk_before_their_names_are(
-    root: Path, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [tmp_path / str(number) for number in range(300)]
-    for path in paths:
-        path.write_bytes(path.name.encode())
-    synced, waiting = set[Path](), set[Path]()
-    fsync, replace = os.fsync, os.replace
-
-    def watched_fsync(descriptor: int) -> None:
-        fsync(descriptor)
-        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
-        waiting.difference_update(synced)
-
-    def watched_replace(draft: Path, place: Path) -> None:
-        assert draft in synced
-        replace(draft, place)
-        synced.discard(place.parent)  # its names have changed
-        waiting.add(place.parent)
-
-    monkeypatch.setattr(os, "fsync", watched_fsync)
-    monkeypatch.setattr(os, "replace", watched_replace)
-    found = store.put_files(paths)
-
-    assert [one.digest for one in found] == [digest_bytes(path.name.encode()) for path in paths]
-    assert waiting == set()
-    assert {place.name for place in root.glob("sha256/*/*")} == {to_hex(one.digest) for one in found}
-    assert not [*(root / "incoming").iterdir()]
-
-
 HOLD = """
 import sys
 from pathlib import Path

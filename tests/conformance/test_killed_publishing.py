@@ -20,29 +20,43 @@ from sqlalchemy import Engine
 from registry.catalogue.database import open_engine
 from tests.support.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
 from tests.support.noise import Bench, open_bench
+from tests.support.registry_server import RegistryServer
 
 ROUNDS = 50
-RACES = 6
+RACES = 5
 
 
-@pytest.fixture(params=["local"])
-def bench(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -> Bench:
+@pytest.fixture(params=["local", "oci"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, kind: str, database: Engine, tmp_path: Path) -> Bench:
     """On the disk, where a publication mostly waits."""
-    stores = {"local": str(tmp_path / "blobs")}
-    return open_bench(Place(tmp_path / "registry.db", stores[request.param]), database, tmp_path / "drafts")
+    place = Place(tmp_path / "registry.db", tmp_path / "blobs", repository(request, kind))
+    return open_bench(place, database, tmp_path / "drafts")
 
 
-@pytest.fixture(params=["local"])
-def swift_bench(request: pytest.FixtureRequest, schema: Path, tmp_path: Path) -> Iterator[Bench]:
+@pytest.fixture
+def swift_bench(request: pytest.FixtureRequest, kind: str, schema: Path, tmp_path: Path) -> Iterator[Bench]:
     """In memory, where there is such a file system: a killed process leaves the same there, and the test takes less."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as temporary:
         folder = Path(temporary)
         shutil.copy(schema, folder / "registry.db")
         database = open_engine(folder / "registry.db")
-        stores = {"local": str(folder / "blobs")}
-        yield open_bench(Place(folder / "registry.db", stores[request.param]), database, folder / "drafts")
+        place = Place(folder / "registry.db", folder / "blobs", repository(request, kind))
+        yield open_bench(place, database, folder / "drafts")
         database.dispose()
+
+
+def repository(request: pytest.FixtureRequest, kind: str) -> str:
+    """A new repository of the suite's own registry; none for a store that is a folder."""
+    if kind == "local":
+        return ""
+    server: RegistryServer = request.getfixturevalue("registry_server")
+    return str(server.repository(f"kills/{random.randbytes(8).hex()}"))
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +85,19 @@ def assert_atomic(bench: Bench, version: int, others: set[int]) -> bool:
     return version in seen
 
 
-def test_killed_before_each_step(swift_bench: Bench, servers: tuple[Server, ...], tell: Callable[[str], None]) -> None:
-    """Steps are the calls that change files or the database: all of them, one after another."""
-    bench = swift_bench
-    found, others, step = Counter[bool](), set[int](), 1
+def test_killed_before_each_step(
+    swift_bench: Bench, kind: str, servers: tuple[Server, ...], tell: Callable[[str], None]
+) -> None:
+    """Steps are the calls that change files, the database or the repository; with one, every third is tried."""
+    bench, stride = swift_bench, {"local": 1, "oci": 3}[kind]
+    found, others, step = Counter[bool](), set[int](), random.randint(1, stride)
     while (ended := servers[0].publish(bench.place, bench.draft(step, pictures=2, large=2000), step=step)).code != DONE:
         assert ended.code == KILLED, ended
         visible = assert_atomic(bench, step, others)
         found[visible] += 1
         others |= {step} if visible else set()
-        step += 1
-    tell(f"killed before each of {step} steps: {found[False]} times nothing was visible, {found[True]} times all")
+        step += stride
+    tell(f"killed before {found.total()} of {step} steps: {found[False]} times nothing was visible, {found[True]} all")
     assert ended.said == "published"
     assert found[False] > 50
     assert found[True] > 0

@@ -54,7 +54,7 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     assert wheel.read(entry_points).decode() == "[console_scripts]\nbenchlock = api.cli.main:main\n"
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "example.txt"])
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "example.txt", "bench.txt"])
 def test_the_locked_environments_have_hashes_and_no_index(name: str) -> None:
     lines = (ROOT / "requirements" / name).read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith((" ", "#"))]

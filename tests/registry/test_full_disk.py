@@ -20,7 +20,7 @@ def test_publishing_on_a_disk_with_ever_more_space(schema: Path, tmp_path: Path)
     with mounted(tmp_path / "disk", 16 << 20) as disk:
         shutil.copy(schema, disk / "registry.db")
         database = open_engine(disk / "registry.db")
-        bench = open_bench(Place(disk / "registry.db", str(disk / "blobs")), database, tmp_path / "drafts")
+        bench = open_bench(Place(disk / "registry.db", disk / "blobs"), database, tmp_path / "drafts")
         others = set[int]()
         for version in range(40):
             manifest = bench.draft(version, pictures=12, large=250_000)

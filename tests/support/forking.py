@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,10 @@ from sqlalchemy import Engine
 
 from artifacts.errors import BenchlockError
 from artifacts.local import LocalStore
+from artifacts.mirrored import MirroredStore
+from artifacts.oci.client import RegistryClient
+from artifacts.oci.reference import parse_repository
+from artifacts.oci.store import OciStore
 from artifacts.store import BlobStore
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
@@ -45,15 +50,23 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A registry that several processes open: its database, and what names its store: a folder."""
+    """A registry that several processes open: its database, the folder of its blobs, and a repository behind that."""
 
     database: Path
-    store: str
+    blobs: Path
+    repository: str = ""
 
 
 def open_place(place: Place, database: Engine | None = None) -> tuple[BlobStore, Catalogue]:
     """What reads and writes it, through ``database`` where it is open already."""
-    return LocalStore(Path(place.store)), Catalogue(database or open_engine(place.database), lambda: datetime.now(UTC))
+    local = LocalStore(place.blobs)
+    store: BlobStore = MirroredStore(local, open_remote(place)) if place.repository else local
+    return store, Catalogue(database or open_engine(place.database), lambda: datetime.now(UTC))
+
+
+def open_remote(place: Place) -> OciStore:
+    """The repository alone, without the folder in front of it."""
+    return OciStore(RegistryClient(parse_repository(place.repository)), place.database.with_suffix(".lock"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ class Server:
     def _do(self, job: str, place: Place, arguments: Mapping[str, Any]) -> Ended:
         assert self._process.stdin
         assert self._process.stdout
-        where = {"database": str(place.database), "store": place.store}
+        where = {"database": str(place.database), "blobs": str(place.blobs), "repository": place.repository}
         self._process.stdin.write(json.dumps({"job": job, **where, **arguments}) + "\n")
         self._process.stdin.flush()
         return Ended(**json.loads(self._process.stdout.readline()))
@@ -105,6 +118,7 @@ def forking() -> Iterator[Server]:
 
 def serve() -> None:
     """Run the jobs that standard input says, until it ends."""
+    import_module("httpx")  # which a job would import by itself, each anew
     for line in sys.stdin:
         job = json.loads(line)
         told, tell = os.pipe()
@@ -129,7 +143,7 @@ def _work(job: Mapping[str, Any], tell: int) -> None:
     """Do a job and end this process, which was forked for it; if a clock is to kill it, wait for that."""
     code, said, counted = 1, "", Steps(int(job.get("step", 0)))
     try:
-        place = Place(Path(job["database"]), job["store"])
+        place = Place(Path(job["database"]), Path(job["blobs"]), job["repository"])
         with counted.counting():
             said = _publish(place, Path(job["manifest"])) if job["job"] == "publish" else _collect(place)
         code = 0

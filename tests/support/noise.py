@@ -12,7 +12,7 @@ from evaluator.inventory import Inventory, damage
 from evaluator.records.records import Records
 from registry.catalogue.catalogue import Catalogue
 from registry.collection import collect
-from tests.support.forking import Place, open_place
+from tests.support.forking import Place, open_place, open_remote
 
 MANIFEST = """\
 schema: 1
@@ -35,10 +35,10 @@ class Bench:
     place: Place
     store: BlobStore
     catalogue: Catalogue
-    inventory: Inventory
+    records: Records
     folder: Path
 
-    def draft(self, version: int, *, pictures: int = 12, large: int = 1_500_000) -> Path:
+    def draft(self, version: int, *, pictures: int = 6, large: int = 1_000_000) -> Path:
         """The manifest of a version that shares no blob with any other draft."""
         folder = self.folder / f"{version}-{random.randbytes(4).hex()}"
         (folder / "pictures").mkdir(parents=True)
@@ -56,19 +56,27 @@ class Bench:
         return {entry.reference.version.major for entry in self.catalogue.list()}
 
     def assert_clean(self) -> None:
-        """Every blob that there is is whole; the collection leaves those of the visible versions, and them alone."""
-        assert self.damaged() == []
-        collect(self.store, self.catalogue, tuple)
-        live = {blob for entry in self.catalogue.list() for blob in self.inventory.of_version(entry.reference)}
-        assert set(self.store.list()) == live
-        assert self.damaged() == []
+        """Every blob that there is is whole; the collection leaves those of the visible versions, and them alone.
 
-    def damaged(self) -> list[str]:
-        """What ``verify`` of everything says."""
-        return [str(fault) for fault in damage(self.store, self.inventory.everything(), SILENT)]
+        So it is in the repository behind the folder, too, where there is one.
+        """
+        stores = [self.store, *([open_remote(self.place)] if self.place.repository else [])]
+        inventories = [Inventory(store, self.catalogue, self.records) for store in stores]
+        assert damaged(inventories[0]) == []
+        collect(self.store, self.catalogue, tuple)
+        for inventory in inventories:
+            references = [entry.reference for entry in self.catalogue.list()]
+            live = {blob for reference in references for blob in inventory.of_version(reference)}
+            assert set(inventory.store.list()) == live
+            assert damaged(inventory) == []
+
+
+def damaged(inventory: Inventory) -> list[str]:
+    """What ``verify`` of everything says."""
+    return [str(fault) for fault in damage(inventory.store, inventory.everything(), SILENT)]
 
 
 def open_bench(place: Place, database: Engine, folder: Path) -> Bench:
     """A view of the registry through ``database``; drafts are written below ``folder``."""
     store, catalogue = open_place(place, database)
-    return Bench(place, store, catalogue, Inventory(store, catalogue, Records(database)), folder)
+    return Bench(place, store, catalogue, Records(database), folder)

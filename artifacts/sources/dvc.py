@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import quote, unquote
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Opener = Callable[[int], AbstractContextManager[BinaryIO]]
+Commits = dict[tuple[str, str], str]
+"""The commit that a repository's revision is."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _URL: Final = (
@@ -39,13 +41,15 @@ _SECRET: Final = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
 class DvcSource:
     """A file or folder of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one.
 
-    ``url`` is as written, ``repository`` what DVC is asked for: a URL, or the path of a folder.
+    ``url`` is as written, ``repository`` what DVC is asked for: a URL, or the path of a folder. ``commits`` is what
+    revisions of repositories were resolved to: each once, so that all files of a publication are of one commit.
     """
 
     url: str
     repository: str
     revision: str
     path: str
+    commits: Commits = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         """As it is written in a manifest."""
@@ -64,8 +68,11 @@ class DvcSource:
         """
         if _COMMIT.fullmatch(self.revision):
             return self
-        with _opened(self) as files:
-            return replace(self, revision=_commit(self, files))
+        key = self.repository, self.revision
+        if key not in self.commits:
+            with _opened(self) as files:
+                self.commits[key] = _commit(self, files)
+        return replace(self, revision=self.commits[key])
 
     def stated(self) -> Digest | None:
         """None: DVC states an MD5, which identifies nothing."""
@@ -141,7 +148,7 @@ class _Body(io.RawIOBase):
         return len(chunk)
 
 
-def dvc_source(source: str, base: Path) -> DvcSource:
+def dvc_source(source: str, base: Path, commits: Commits) -> DvcSource:
     """What ``source`` names; a relative repository starts at ``base``.
 
     Raises:
@@ -158,7 +165,7 @@ def dvc_source(source: str, base: Path) -> DvcSource:
         )
     url, revision, path = found.groups()
     check_path(path.removesuffix("/"))
-    return DvcSource(url, _repository(url, base), unquote(revision), path)
+    return DvcSource(url, _repository(url, base), unquote(revision), path, commits)
 
 
 def _repository(url: str, base: Path) -> str:

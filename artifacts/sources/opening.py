@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from artifacts.errors import InvalidInputError
-from artifacts.sources.dvc import DvcSource, dvc_source
+from artifacts.sources.dvc import Commits, DvcSource, dvc_source
 from artifacts.sources.https import HttpsSource
 from artifacts.sources.hub import Hub, HubSource, hub_source
 from artifacts.sources.local import FileSource, FolderSource, file_url_path, local_source
@@ -22,10 +22,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How remote sources are reached: the rules of connections, and the Hub."""
+    """How remote sources are reached: the rules of connections, the Hub, and the commits of DVC repositories."""
 
     network: Network = field(default_factory=Network)
     hub: Hub = field(default_factory=Hub)
+    commits: Commits = field(default_factory=dict, compare=False)
 
 
 def open_source(source: str, base: Path, access: Access | None = None) -> Source:
@@ -48,7 +49,7 @@ def open_source(source: str, base: Path, access: Access | None = None) -> Source
     if name == "hf":
         return hub_source(source, access.hub, access.network)
     if name == "dvc":
-        return dvc_source(source, base)
+        return dvc_source(source, base, access.commits)
     raise InvalidInputError(
         f"{source}: no source is called {name}:",
         where=source,

@@ -12,7 +12,7 @@ import pytest
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
-from artifacts.sources import DvcSource, fetch_file, fetch_tree, open_source, settled
+from artifacts.sources import Access, DvcSource, fetch_file, fetch_tree, open_source, settled
 from artifacts.store import verify
 from artifacts.trees import TreeEntry, encode_listing
 from tests.support.repository import DvcRepository
@@ -65,6 +65,18 @@ def test_a_branch_or_tag_is_recorded_as_its_commit(
     assert taken(f"dvc://{repository.path}@{revision}/net.onnx", content, store) == (
         f"dvc://{repository.path}@{commit}/net.onnx"
     )
+
+
+def test_all_files_of_one_publication_are_of_one_commit(tmp_path: Path) -> None:
+    made, access, found = DvcRepository(tmp_path), Access(), list[str]()
+    made.path.mkdir()
+    made.git("init", "-q", "-b", "main")
+    for path in ("a.txt", "b.txt"):
+        made.git("commit", "-q", "--allow-empty", "-m", f"before {path}")
+        one = open_source(f"dvc://{made.path}@main/{path}", Path("/nowhere"), access)
+        assert isinstance(one, DvcSource)
+        found.append(one.resolved().revision)
+    assert found == [made.git("rev-parse", "main~1")] * 2
 
 
 def test_a_commit_a_file_of_git_and_a_relative_repository(repository: DvcRepository, store: LocalStore) -> None:

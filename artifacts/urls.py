@@ -1,12 +1,15 @@
 """URLs that bytes may be read from, and addresses that a server may send somebody on to."""
 
 import ipaddress
+import re
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from artifacts.errors import InvalidInputError
 
 _PORTS: Final = {"https": 443, "http": 80}
+_USER: Final = re.compile(r"(?<=//)[^/?#]*@")
+_ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in what is no URL, a password may hold a slash
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts that have IPv6 alone
 
 
@@ -19,8 +22,11 @@ def split_url(url: str) -> SplitResult:
     try:
         split = urlsplit(url)
         _ = split.port
-    except ValueError as error:
-        raise InvalidInputError(f"{url!r} is no URL: {error}", where=repr(url), next_step="correct it") from error
+    except ValueError:  # whose text may be a part of a password
+        shown = shown_url(_ANY_USER.sub("", url))
+        raise InvalidInputError(
+            f"{shown} is no URL: its host or port is none", where=shown, next_step="correct it"
+        ) from None
     return split
 
 
@@ -44,9 +50,8 @@ def check_url(url: str, *, loopback_http: bool) -> SplitResult:
 
 
 def shown_url(url: str) -> str:
-    """The URL without what may be secret: credentials and the query."""
-    split = urlsplit(url)
-    return split._replace(netloc=split.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    """The URL, or what is none, without what may be secret: credentials and the query."""
+    return _USER.sub("", re.split("[?#]", url, maxsplit=1)[0])
 
 
 def origin(url: str) -> tuple[str, str, int]:

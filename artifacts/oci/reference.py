@@ -10,7 +10,7 @@ from typing import Final
 
 from artifacts.digest import Digest, parse_digest
 from artifacts.errors import InvalidInputError
-from artifacts.urls import is_loopback, split_url
+from artifacts.urls import is_loopback, shown_url, split_url
 
 _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")
@@ -65,11 +65,13 @@ def parse_reference(text: str) -> Reference:
     if not separator:
         scheme, rest = "oci", text
     if scheme not in _SCHEMES:
-        raise InvalidInputError(f"{text} names no OCI registry", where=text, next_step=_FORM)
+        shown = shown_url(text)
+        raise InvalidInputError(f"{shown} names no OCI registry", where=shown, next_step=_FORM)
     rest, at, digest = rest.partition("@")
     host, slash, path = rest.partition("/")
     if at and not digest.startswith("sha256:"):
-        raise InvalidInputError(f"{text} has {digest!r} where a digest belongs", where=text, next_step=_FORM)
+        shown = digest.rpartition("@")[2]  # what is before it may be a password
+        raise InvalidInputError(f"{shown!r} stands where a digest belongs", where=shown, next_step=_FORM)
     if not slash or not _is_host(host):
         raise InvalidInputError(f"{text} does not begin with the host of a registry", where=text, next_step=_FORM)
     if ":" in path:

@@ -10,7 +10,7 @@ from artifacts.sources.https import HttpsSource
 from artifacts.sources.hub import Hub, HubSource, hub_source
 from artifacts.sources.local import FileSource, FolderSource, file_url_path, local_source
 from artifacts.sources.network import Network
-from artifacts.urls import check_url
+from artifacts.urls import check_url, shown_url
 
 RemoteSource = HttpsSource | HubSource | DvcSource
 """What is read elsewhere: whoever publishes it states the digest that its bytes must have."""
@@ -50,8 +50,9 @@ def open_source(source: str, base: Path, access: Access | None = None) -> Source
         return hub_source(source, access.hub, access.network)
     if name == "dvc":
         return dvc_source(source, base, access.commits)
+    shown = shown_url(source)
     raise InvalidInputError(
-        f"{source}: no source is called {name}:",
-        where=source,
-        next_step=f"write a path (./{source} if it is one), or file:, https:, hf: or dvc:",
+        f"{shown}: no source is called {name}:",
+        where=shown,
+        next_step=f"write a path (./{shown} if it is one), or file:, https:, hf: or dvc:",
     )

@@ -43,7 +43,8 @@ def test_repositories(text: str, repository: Repository, url: str) -> None:
         ("oci://ghcr.io/" + "a" * 300, "names no repository"),
         ("oci://ghcr.io/m?x=y", "names no repository"),
         ("oci://ghcr.io/m@sha256:12", "is no digest"),
-        ("oci://user:secret@ghcr.io/m", "where a digest belongs"),
+        ("oci://user:secret@ghcr.io/m", "'ghcr.io/m' stands where a digest belongs"),
+        ("https://user:secret@ghcr.io/m", "https://ghcr.io/m names no OCI registry"),
         ("oci+http://ghcr.io/m", "is not encrypted, and ghcr.io is not this machine"),
         ("oci+http://127.0.0.1.example.org/m", "is not encrypted"),
         ("oci://[::1/m", "does not begin with the host"),
@@ -51,8 +52,9 @@ def test_repositories(text: str, repository: Repository, url: str) -> None:
     ],
 )
 def test_what_is_no_reference(text: str, reason: str) -> None:
-    with pytest.raises(InvalidInputError, match=reason):
+    with pytest.raises(InvalidInputError, match=reason) as caught:
         parse_reference(text)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_repository_is_no_manifest() -> None:

@@ -71,6 +71,11 @@ def test_file_urls_that_name_no_file(source: str, tmp_path: Path) -> None:
         ("https:///file", "names no host"),
         ("https://host:port/file", "is no URL"),
         ("https://[::1/file", "is no URL"),
+        ("https://user:secret@host:99999/x", "https://host:99999/x is no URL"),
+        ("https://user:secret@[::1/x", "is no URL"),
+        ("https://user:se/cret-secret@host/x?token=secret", "https://host/x is no URL"),
+        ("ftp://user:secret@host/x?token=secret", "ftp://host/x: no source is called ftp:"),
+        ("ftp://user:secret@[::1/x", "no source is called ftp:"),
     ],
 )
 def test_what_is_no_source(source: str, reason: str, tmp_path: Path) -> None:

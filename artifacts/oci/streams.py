@@ -151,7 +151,7 @@ class BlobStream(io.RawIOBase):
                 return
             raise Answer(response.status_code, response.headers, b"", self._url).refused(f"{self._name} cannot be read")
         announced = response.headers.get("Content-Length", "")
-        if self._size is None and announced.isdecimal():
+        if self._size is None and response.status_code == OK and announced.isdecimal():  # of the rest, it is less
             self._size = int(announced)
         self._response = response
         self._chunks = self._skipped(response)

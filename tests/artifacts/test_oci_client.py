@@ -14,6 +14,7 @@ from artifacts.oci.client import DeletionRefusedError, RegistryClient
 from artifacts.oci.documents import MANIFEST, OciManifest, describe_bytes, encode
 from artifacts.oci.reference import Repository
 from artifacts.store import BlobNotFoundError
+from tests.support import web
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
 from tests.support.token_server import CERTIFICATE, ISSUER, PASSWORD, SERVICE, USER, giving_tokens
@@ -74,6 +75,25 @@ def test_a_broken_download_goes_on_where_it_broke(client: RegistryClient, proxy:
     assert content_of(client, BLOB) == CONTENT
     assert not proxy.faults
     assert proxy.passed["down"] - before < BLOB.size + MIB  # nothing came twice but what was on its way
+
+
+def test_a_download_of_unknown_size_goes_on_too() -> None:
+    def breaking_off(handler: web.Handler) -> None:
+        if handler.headers["Range"]:
+            return handler.answer_file(web.File(CONTENT))
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b"%x\r\n%s\r\n" % (3 * MIB, CONTENT[: 3 * MIB]))
+        handler.close_connection = True
+        return None
+
+    with web.serving(tls=False) as server:
+        server.pages[f"/v2/a/b/blobs/{BLOB.digest}"] = breaking_off
+        client = RegistryClient(Repository(server.origin.removeprefix("http://"), "a/b", plain=True))
+        with client.open_digest(BLOB.digest) as stream:
+            assert stream.read() == CONTENT
+    assert [one.headers["Range"] for one in server.asked] == [None, f"bytes={3 * MIB}-"]
 
 
 def test_a_download_that_breaks_again_and_again_is_given_up(client: RegistryClient, proxy: FaultyProxy) -> None:

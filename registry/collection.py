@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from artifacts.digest import Digest
-from artifacts.store import BlobStore, read
+from artifacts.store import BlobNotFoundError, BlobStore, read
 from artifacts.trees import parse_listing
 from registry.catalogue.catalogue import Catalogue
 
@@ -37,8 +37,16 @@ def collect(
             listing = read(store, tree, name=f"the listing of the tree {tree}")
             live.update(entry.digest for entry in parse_listing(listing, tree))
         garbage = tuple(digest for digest in store.list() if digest not in live)
-        size = sum(store.stat(digest).size for digest in garbage)
+        size = sum(_size(store, digest) for digest in garbage)
         if not dry_run:
             for digest in garbage:
                 store.delete(digest)
     return Collected(garbage, size)
+
+
+def _size(store: BlobStore, digest: Digest) -> int:
+    """Bytes that go with a blob: none with one that is named and was lost."""
+    try:
+        return store.stat(digest).size
+    except BlobNotFoundError:
+        return 0

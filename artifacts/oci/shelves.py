@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final
 
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.documents import (
     EMPTY_CONTENT,
@@ -61,12 +61,22 @@ class Shelves:
             yield digest, {layer.digest: layer.blob for layer in layers}
 
     def remove(self, blobs: set[Digest]) -> None:
-        """Name them no more. What else lay on their shelves is named anew first."""
+        """Name them no more. What else lay on their shelves is named anew first, but for what the registry lost."""
         for digest, held in tuple(self.all()):
             rest = [blob for blob in held.values() if blob.digest not in blobs]
             if len(rest) < len(held):
-                self.add(rest)
+                self._add_anew(rest)
                 self._client.delete_manifest(digest)
+
+    def _add_anew(self, blobs: list[Descriptor]) -> None:
+        """As ``add``; a registry takes no manifest of blobs that it lost, and seldom says which these are."""
+        try:
+            self.add(blobs)
+        except UnavailableError:
+            there = [blob for blob in blobs if self._client.stat_blob(blob.digest) is not None]
+            if len(there) == len(blobs):
+                raise
+            self.add(there)
 
     def empty(self) -> OciDescriptor:
         """The descriptor for nothing, its blob being there."""

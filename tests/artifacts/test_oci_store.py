@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from artifacts.digest import digest_bytes
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
@@ -18,6 +20,8 @@ from artifacts.oci.client import RegistryClient
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, bring, verify
 from artifacts.trees import put_tree, verify_tree
+from registry.catalogue.catalogue import Catalogue
+from registry.collection import collect
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
 
@@ -74,6 +78,27 @@ def test_what_broke_off_in_a_batch_is_left_to_the_registry(server: RegistryServe
     assert list(store.list()) == []
     server.collect_garbage()
     assert not server.blob(DIGEST).exists()
+
+
+def test_what_the_registry_lost_holds_no_collection_back(
+    server: RegistryServer, tmp_path: Path, database: Engine
+) -> None:
+    catalogue, store = Catalogue(database, lambda: datetime.now(UTC)), remote(server, tmp_path)
+    with store.together():
+        kept, needed, gone, lost = (store.put(io.BytesIO(content)).digest for content in (CONTENT, b"a", b"bc", b"def"))
+    for digest in (needed, lost):
+        server.blob(digest).unlink()
+
+    rehearsed = collect(store, catalogue, lambda: [kept, needed], dry_run=True)
+
+    assert (set(rehearsed.digests), rehearsed.size) == ({gone, lost}, 2)
+    assert collect(store, catalogue, lambda: [kept, needed]) == rehearsed
+    assert set(store.list()) == {kept}
+    assert collect(store, catalogue, lambda: [kept, needed]).digests == ()
+    store.put(io.BytesIO(b"a"))  # as publishing again does
+    server.collect_garbage()
+    for digest in (kept, needed):
+        verify(store, digest, name="needed")
 
 
 def test_a_blob_that_is_there_is_not_sent_again(server: RegistryServer, proxy: FaultyProxy, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import json
 import shutil
 import sqlite3
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +32,7 @@ from registry.lockfile import lock_id
 from tests.support.bundled import Files, bundled, name_of, packed, unpacked
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 BLOCK = 512
 
 Rows = tuple[str, ...]
@@ -101,8 +103,14 @@ def freed(engine: Engine, store: MemoryStore) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def desk(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    folder = tmp_path_factory.mktemp("desk")
+def desk(schema: Path) -> Iterator[Desk]:
+    """In memory where the system has such a folder: hundreds of imports wait for no disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
+        yield laid_out(schema, Path(place))
+
+
+def laid_out(schema: Path, folder: Path) -> Desk:
     whole = bundled(MemoryStore(), folder, schema).create(folder / "whole.tar")
     store, database = MemoryStore(), folder / "registry.db"
     shutil.copy(schema, folder / "schema.db")

@@ -7,6 +7,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from artifacts.errors import InvalidInputError
 
+DIRECT: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
+"""What no proxy is asked for, as httpx writes it: this machine, and so all that may be unencrypted."""
+
 _PORTS: Final = {"https": 443, "http": 80}
 _USER: Final = re.compile(r"(?<=//)[^/?#]*@")
 _ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in what is no URL, a password may hold a slash

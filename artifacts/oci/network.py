@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.urls import shown_url
+from artifacts.urls import DIRECT, shown_url
 
 if TYPE_CHECKING:
     from httpx import Client as Client  # noqa: PLC0414 - named so, others may take it from here
@@ -24,11 +24,15 @@ class TransientError(UnavailableError):
 
 
 def connect() -> "Client":
-    """A pool of connections for many threads, to be closed by the caller."""
+    """A pool of connections for many threads, to be closed by the caller.
+
+    Proxies are those of the environment, but none is asked for this machine: what is not encrypted stays here.
+    """
     import httpx  # noqa: PLC0415 - heavy; most commands need no network
 
     timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
-    return httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity", "User-Agent": "benchlock"})
+    headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
+    return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(DIRECT))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import SplitResult
 
 from artifacts.errors import InvalidInputError
-from artifacts.urls import is_public
+from artifacts.urls import is_loopback, is_public
 
 LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
 
@@ -40,9 +40,9 @@ class Network:
     pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
     def proxy(self, url: SplitResult) -> str | None:
-        """The proxy that a URL is asked through; none where it is asked itself."""
+        """The proxy that a URL is asked through; none where it is asked itself, as this machine always is."""
         proxy = self.proxies.get(url.scheme) or self.proxies.get("all")
-        if proxy is None:
+        if proxy is None or is_loopback(url.hostname or ""):
             return None
         from urllib.request import proxy_bypass  # noqa: PLC0415 - most machines have no proxy, and it loads much
 

@@ -274,6 +274,17 @@ def test_a_token_is_fetched_for_what_is_asked(tmp_path: Path) -> None:
         )
 
 
+def test_no_proxy_is_asked_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the registry nor for its tokens: a proxy on the network would read the password."""
+    with giving_tokens() as (realm, _), serving(tmp_path, more=token_auth(realm)) as server:
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        client = RegistryClient(server.repository("private"), Credentials(USER, PASSWORD))
+        assert client.stat_blob(BLOB.digest) is None
+
+
 def test_a_password_goes_nowhere_without_tls(tmp_path: Path) -> None:
     with serving(tmp_path, more=token_auth("http://registry.example.org/token")) as server:
         client = RegistryClient(server.repository("private"), Credentials(USER, PASSWORD))

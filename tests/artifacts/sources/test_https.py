@@ -7,6 +7,7 @@ import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -275,14 +276,19 @@ def test_no_server() -> None:
             fetch(remote(url, Network()))
 
 
-def test_a_proxy_is_asked_for_what_the_network_says(web: Web, plain: Web) -> None:
-    plain.otherwise = status(418)
-    network = Network(proxies={"https": plain.origin, "no": "127.0.0.1"}, pauses=())
-    with pytest.raises(UnavailableError):
-        fetch(remote(f"{web.origin}/file", network))
-    assert web.asked == []
-    web.pages["/file"] = File(CONTENT)
-    assert fetch(remote(f"{web.origin}/file".replace("localhost", "127.0.0.1"), network)) == CONTENT
+def test_a_proxy_is_asked_for_what_the_network_says(plain: Web) -> None:
+    network = Network(proxies={"https": plain.origin, "no": "near.test"}, pauses=())
+    with pytest.raises(UnavailableError, match=r"501 Unsupported method .'CONNECT'"):
+        fetch(remote("https://far.test/file", network))
+    assert network.proxy(urlsplit("https://near.test/file")) is None
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_no_proxy_is_asked_for_this_machine(web: Web, plain: Web, host: str) -> None:
+    network = Network(loopback_http=True, proxies={"https": "http://127.0.0.1:9", "http": "http://127.0.0.1:9"})
+    for server in (web, plain):
+        server.pages["/file"] = File(CONTENT)
+        assert fetch(remote(f"{server.origin}/file".replace("localhost", host), network)) == CONTENT
 
 
 def test_plain_http_on_this_machine_alone_and_only_when_told(plain: Web, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore
-from evaluator.records.documents import check_fit, decode_run, encode_run
+from evaluator.records.documents import check_fit, check_past, decode_run, encode_run
 from evaluator.records.records import keep_imported
 from evaluator.records.runs import Run, RunId
 from evaluator.runner.agreement import check_agreement
@@ -115,7 +115,7 @@ def import_bundle(
     """
     try:
         with open_bundle(path) as bundle, store.writing():
-            claimed = _read_roots(bundle)
+            claimed = _read_roots(bundle, now())
             with store.together():
                 count = bundle.store_into(store, progress)
             return _keep(bundle, claimed, count, store, database, now)
@@ -125,7 +125,7 @@ def import_bundle(
         ) from error
 
 
-def _read_roots(bundle: Bundle) -> _Claimed:
+def _read_roots(bundle: Bundle, now: datetime) -> _Claimed:
     """The lock and the runs, as far as they can be checked without their blobs."""
     locks = [root for root in bundle.roots if root.media_type == LOCK_TYPE]
     records = [root for root in bundle.roots if root.media_type == RUN_TYPE]
@@ -136,12 +136,13 @@ def _read_roots(bundle: Bundle) -> _Claimed:
             next_step="use the version of benchlock that wrote it",
         )
     lock = load(_text(locks[0]), "the lock in the bundle")
-    runs = tuple(_read_run(record, lock) for record in records)
+    runs = tuple(_read_run(record, lock, now) for record in records)
     return _Claimed(lock, find_platforms(lock, locks[0].blobs), runs)
 
 
-def _read_run(record: Arrived, lock: Lock) -> Run:
+def _read_run(record: Arrived, lock: Lock, now: datetime) -> Run:
     run = decode_run(record.content, f"the record {record.digest} in the bundle")
+    check_past(run, now)
     check_fit(run, lock)
     check_parts(_parts_of_run(run), record.blobs)
     return run

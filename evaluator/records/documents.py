@@ -53,7 +53,7 @@ class _Record(Struct, frozen=True, forbid_unknown_fields=True):
     schema: str
     id: str
     lock: DigestText
-    attempt: Count
+    attempt: Annotated[Count, Meta(lt=1 << 31)]
     isolation: Isolation
     platform: dict[_Name, str]
     host: dict[_Name, _Fact | list[_Fact]]
@@ -118,6 +118,20 @@ def decode_run(content: bytes, where: str) -> Run:
     assert run.end is not None
     check_end(run.start, run.end)
     return run
+
+
+def check_past(run: Run, now: datetime) -> None:
+    """Nothing, where the run started before ``now``: one of the future would pass for the latest run until then.
+
+    Raises:
+        InvalidInputError: it started later.
+    """
+    if run.start.started_at > now:
+        raise InvalidInputError(
+            f"{run.id} started at {moment(run.start.started_at)}, and the clock here says {moment(now)}",
+            where=run.id,
+            next_step="set the clock, or ask the one who made the run",
+        )
 
 
 def check_fit(run: Run, lock: Lock) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Table, delete, insert, select
+from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, RefusedError, UnknownNameError
@@ -81,6 +81,12 @@ class Records:
             query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
         with reading(self._engine) as connection:
             return _load(connection, connection.execute(query).scalars().all())
+
+    def count(self, lock: Digest) -> int:
+        """How many runs of a lock there are, whatever their outcome."""
+        query = select(func.count()).select_from(runs).where(runs.c.lock == lock)
+        with reading(self._engine) as connection:
+            return connection.execute(query).scalar_one()
 
     def unfinished(self) -> tuple[Run, ...]:
         """The runs without an end, oldest first: running still, or abandoned by a process that is no more."""

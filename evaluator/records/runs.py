@@ -103,10 +103,21 @@ class Run:
 
 def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
     """A fresh id: 48 bits of milliseconds, then 80 random bits, so that later runs sort later."""
-    milliseconds = int(at.timestamp() * 1000)
     tail = random if random is not None else secrets.token_bytes(_RANDOM_BITS // 8)
-    number = milliseconds << _RANDOM_BITS | int.from_bytes(tail)
+    number = _milliseconds(at) << _RANDOM_BITS | int.from_bytes(tail)
     return RunId(_PREFIX + "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_DIGITS))))
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def _time_of(run: RunId) -> int:
+    """The milliseconds that an id begins with."""
+    number = 0
+    for digit in run.removeprefix(_PREFIX):
+        number = number << 5 | _ALPHABET.index(digit)
+    return number >> _RANDOM_BITS
 
 
 def parse_run_id(text: str) -> RunId:
@@ -124,10 +135,10 @@ def parse_run_id(text: str) -> RunId:
 
 
 def check_start(start: RunStart) -> None:
-    """Refuse a start with a gap.
+    """Refuse a start with a gap, or an id of a later time, which would pass for a later run than it is.
 
     Raises:
-        IncompleteRecordError: something is missing; the message names it.
+        IncompleteRecordError: something is missing or contradicts; the message names it.
     """
     parse_run_id(start.id)
     parse_digest(start.lock)
@@ -138,7 +149,10 @@ def check_start(start: RunStart) -> None:
     gaps += ["isolation"] if start.isolation not in get_args(Isolation) else []
     gaps += ["attempt"] if start.attempt < 1 else []
     gaps += ["process"] if not start.process else []
-    gaps += ["started_at"] if start.started_at.tzinfo is None else []
+    if start.started_at.tzinfo is None:
+        gaps.append("started_at")
+    elif _time_of(start.id) > _milliseconds(start.started_at):
+        gaps.append("started_at (before the time of the id)")
     _refuse(start.id, gaps)
 
 

@@ -82,21 +82,21 @@ class Runner:
             self.say(said)
         verified = verify_lock(lock, platform, self.store, self.progress)
         check_agreement(lock, platform, verified.manifests)
-        return Attempt(new_run_id(self.now()), lock, platform, isolation, cpus, verified, choice.accelerators)
+        at = self.now()
+        return Attempt(new_run_id(at), at, lock, platform, isolation, cpus, verified, choice.accelerators)
 
     def _start(self, attempt: Attempt, host: Host) -> RunStart:
         platform = attempt.platform
-        earlier = self.records.list(lock=attempt.lock.id, limit=1)
         container = attempt.isolation == "container"
         return RunStart(
             id=attempt.id,
             lock=attempt.lock.id,
-            attempt=earlier[0].start.attempt + 1 if earlier else 1,
+            attempt=self.records.count(attempt.lock.id) + 1,
             isolation=attempt.isolation,
             platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
             host=host.fingerprint(self.engine.version if self.engine and container else None),
             process={"pid": os.getpid(), "born": birth(os.getpid())},
-            started_at=self.now(),
+            started_at=attempt.at,
             image_id=platform.image_id if container and platform.image_id is not UNSET else None,
         )
 

@@ -31,6 +31,7 @@ class Attempt:
     """A run that was decided on: what, where and how."""
 
     id: RunId
+    at: datetime
     lock: Lock
     platform: LockedPlatform
     isolation: Isolation

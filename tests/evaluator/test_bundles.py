@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ from registry.collection import collect
 from registry.lockfile import LockedPlatform, dump, load, read
 from registry.manifests import parse_published, plain
 from tests.support.bundled import (
+    NOON,
     OTHER_PLATFORM,
     Bundled,
     Document,
@@ -66,7 +67,7 @@ class Registry:
 
     @staticmethod
     def now() -> datetime:
-        return datetime.now(UTC)
+        return NOON + timedelta(days=1)
 
     def take(self, path: Path) -> Imported:
         return import_bundle(path, self.store, self.database, self.now, SILENT)
@@ -461,6 +462,7 @@ DISHONEST: dict[str, tuple[Change, str]] = {
     "a size in the record": (rerun(lambda run: run["end"]["blobs"]["samples"].update(size=1)), "the lock says 1"),
 }  # fmt: skip
 
+FUTURE = "2026-11-22T12:00:00.000001Z"
 MALFORMED: dict[str, tuple[Change, str]] = {
     "a lock of a newer major schema": (newer_lock, "only 1.x is understood"),
     "a lock that is no text": (lambda files: with_root(files, 0, b"\xff\xfe"), "not UTF-8"),
@@ -493,7 +495,12 @@ MALFORMED: dict[str, tuple[Change, str]] = {
         "no record of a run",
     ),
     "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is no run"),
-    "a number that no column holds": (rerun(lambda run: run.update(attempt=10**17)), "canonical JSON"),
+    "an id of a later time": (rerun(lambda run: run.update(id="run/7" + "z" * 25)), "before the time of the id"),
+    "a record of the future": (
+        rerun(lambda run: (run.update(started_at=FUTURE), run["end"].update(ended_at=FUTURE))),
+        "the clock here says 2026-11-22T12:00:00.000000Z",
+    ),
+    "a number that no column holds": (rerun(lambda run: run.update(attempt=2**31)), "$.attempt"),
     "details without end": (
         lambda files: with_root(
             files, 1, root_of(files, 1).replace(b'"errors":[]', b'"errors":' + b"[" * 5000 + b"]" * 5000)

@@ -171,6 +171,7 @@ START_GAPS: dict[str, Callable[[], RunStart]] = {
     "image_id": lambda: start(image_id=None),
     "isolation": lambda: start(isolation="jail"),
     "attempt": lambda: start(attempt=0),
+    "before the time of the id": lambda: start(id=new_run_id(NOON + timedelta(milliseconds=1))),
     "process": lambda: start(process={}),
     "started_at": lambda: start(started_at=NOON.replace(tzinfo=None)),
 }
@@ -225,6 +226,13 @@ def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(record
     with pytest.raises(InvalidInputError, match="canonical JSON"):
         records.finish(begun.id, end(details={"ratio": float("nan")}))
     assert records.get(begun.id).end is None
+
+
+def test_the_runs_of_a_lock_are_counted_whatever_they_say(records: Records) -> None:
+    for number in range(2):
+        records.start(start(number, attempt=17))
+    records.start(start(2, lock=OTHER_LOCK))
+    assert records.count(LOCK) == 2
 
 
 def test_the_fingerprint_of_this_host_has_no_gap(records: Records) -> None:

@@ -149,13 +149,15 @@ class LocalStore:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Exclusive against ``writing``, of other processes too. First removes what killed processes left behind."""
+        """Exclusive against ``writing``, of other processes too."""
         with self._locked(alone=True):
-            incoming = self._root / "incoming"
-            for name in self._names(incoming):
-                with self._disk("be cleaned"):
-                    (incoming / name).unlink()
             yield
+
+    def sweep(self) -> None:
+        incoming = self._root / "incoming"
+        for name in self._names(incoming):
+            with self._disk("be cleaned"):
+                (incoming / name).unlink()
 
     def _place(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))

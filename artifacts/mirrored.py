@@ -133,6 +133,10 @@ class MirroredStore:
             finally:
                 self._collects = False
 
+    def sweep(self) -> None:
+        self._local.sweep()
+        self._remote.sweep()
+
     def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
         return self._remote.name_manifest(tag, document)
 

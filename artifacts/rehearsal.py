@@ -93,5 +93,8 @@ class Rehearsal:
     def collecting(self) -> AbstractContextManager[None]:
         return self._aside.collecting()
 
+    def sweep(self) -> None:
+        self._aside.sweep()
+
     def _holder(self, digest: Digest) -> BlobStore:
         return self._aside if self._aside.exists(digest) else self._store

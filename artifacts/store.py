@@ -106,7 +106,11 @@ class BlobStore(Protocol):
         ...
 
     def collecting(self) -> AbstractContextManager[None]:
-        """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone."""
+        """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone. It changes nothing."""
+        ...
+
+    def sweep(self) -> None:
+        """Free what killed writers and interrupted fetches left; only within ``collecting``."""
         ...
 
 

@@ -26,7 +26,8 @@ def collect(
 ) -> Collected:
     """Remove every blob that nothing names. ``more`` gives what others than the catalogue name: runs, say.
 
-    Nothing is written meanwhile, and what is named is asked only then: a draft that is being published is safe.
+    What killed writers and interrupted fetches left goes too. Nothing is written meanwhile, and what is named is asked
+    only then: a draft that is being published is safe. A dry run changes nothing.
 
     Raises:
         IntegrityError: the listing of a tree is damaged, so that nobody knows what it names; nothing was removed.
@@ -39,6 +40,7 @@ def collect(
         garbage = tuple(digest for digest in store.list() if digest not in live)
         size = sum(_size(store, digest) for digest in garbage)
         if not dry_run:
+            store.sweep()
             for digest in garbage:
                 store.delete(digest)
     return Collected(garbage, size)

@@ -181,14 +181,19 @@ class OciStore:
         """
         with self._locked(alone=True):
             if self._owner is not None:
-                self._claim(self._owner)
+                self._bears(self._owner)
             self._doomed = set()
             try:
                 yield
                 doomed, self._doomed = self._doomed, None
+                if doomed and self._owner is not None:
+                    self._claim(self._owner)
                 self._forget(doomed)
             finally:
                 self._doomed = None
+
+    def sweep(self) -> None:
+        """What killed writers left in a repository, nothing names: it is garbage of the registry's own."""
 
     def claim(self) -> None:
         """Make the repository this owner's, if it is nobody's yet.
@@ -224,19 +229,23 @@ class OciStore:
                 self._client.delete_blob(digest)
 
     def _claim(self, owner: str) -> None:
-        found = self._claimed()
-        if found is None:
+        if not self._bears(owner):
             empty = self._shelves.empty()
             claim = OciManifest(config=empty, layers=(empty,), annotations={CLAIM: owner})
             self._client.put_manifest(encode(claim), MANIFEST, CLAIM)
-            found = self._claimed()  # of two that claim at once, the one who came last has it
-        if found != owner:
+            self._bears(owner)  # of two that claim at once, the one who came last has it
+
+    def _bears(self, owner: str) -> bool:
+        """Whether the repository is claimed for ``owner``, and not for nobody; ``RefusedError`` if for another."""
+        found = self._claimed()
+        if found not in (None, owner):
             repository = str(self.repository)
             raise RefusedError(
                 f"{repository} belongs to another registry of benchlock ({found})",
                 where=repository,
                 next_step="give each registry a repository of its own: what one has published is garbage to the other",
             )
+        return found is not None
 
     def _claimed(self) -> str | None:
         try:

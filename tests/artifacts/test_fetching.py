@@ -130,6 +130,7 @@ def test_a_collection_frees_what_was_kept(store: LocalStore, tmp_path: Path) -> 
     with pytest.raises(UnavailableError):
         fetch(store, DIGEST, giving(CONTENT, breaks_at=2 << 20), name="x")
     with store.collecting():
+        store.sweep()
         assert incoming(tmp_path) == {}
 
 

@@ -65,7 +65,7 @@ def check(root: Path, promised: set[Digest]) -> None:
         verify(store, digest, name=digest)
         assert store.path(digest).stat().st_mode & 0o777 == 0o444
     with store.collecting():
-        pass
+        store.sweep()
     files = {path for path in root.rglob("*") if path.is_file()}
     assert files <= {root / "lock"} | {store.path(digest) for digest in visible}
     again = store.put(io.BytesIO(b"goes on"))

@@ -205,10 +205,12 @@ def test_what_was_refused_leaves_no_file(root: Path, store: LocalStore) -> None:
     assert files(root) == {"lock"}
 
 
-def test_collecting_removes_what_was_left_behind(root: Path, store: LocalStore) -> None:
+def test_sweeping_removes_what_was_left_behind(root: Path, store: LocalStore) -> None:
     put(store, CONTENT)
     (root / "incoming" / "0123").write_bytes(b"half a bl")
     with store.collecting():
+        assert len(list((root / "incoming").iterdir())) == 1
+        store.sweep()
         assert list((root / "incoming").iterdir()) == []
         assert list(store.list()) == [DIGEST]
 

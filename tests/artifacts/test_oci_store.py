@@ -127,8 +127,14 @@ def test_damage_in_the_registry_is_named(server: RegistryServer, tmp_path: Path)
 
 def test_garbage_is_collected_for_the_owner_alone(server: RegistryServer, tmp_path: Path) -> None:
     mine, other = remote(server, tmp_path, owner="mine"), remote(server, tmp_path, owner="other")
+    blob = other.put(io.BytesIO(CONTENT)).digest
+    with other.collecting():  # which a dry run does, too
+        pass
     mine.claim()
     mine.claim()
+    with pytest.raises(RefusedError, match="belongs to another"), other.collecting():
+        other.delete(blob)
+    assert list(mine.list()) == [blob]
     with pytest.raises(RefusedError, match=r"belongs to another registry of benchlock \(mine\)"):
         other.claim()
     with pytest.raises(RefusedError, match="belongs to another"), other.collecting():

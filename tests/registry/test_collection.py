@@ -2,12 +2,15 @@
 
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
 import pytest
 
 from artifacts.digest import digest_bytes
-from artifacts.errors import IntegrityError
+from artifacts.errors import IntegrityError, UnavailableError
+from artifacts.fetching import fetch
 from artifacts.local import LocalStore
 from artifacts.store import verify
 from registry.catalogue.catalogue import Catalogue
@@ -42,6 +45,32 @@ def test_what_is_published_stays_and_the_rest_goes(author: Author, store: LocalS
     assert set(store.list()) == kept | {of_a_run}
     for digest in kept:
         verify(store, digest, name=digest)
+
+
+def test_a_dry_run_leaves_what_an_interrupted_fetch_goes_on_with(store: LocalStore, catalogue: Catalogue) -> None:
+    content, offsets = bytes(3 << 20), list[int]()
+
+    @contextmanager
+    def breaking_off(offset: int) -> Iterator[BinaryIO]:
+        offsets.append(offset)
+        yield BreaksOff(content)
+
+    for dry_run in (True, False):
+        with pytest.raises(UnavailableError, match="broke off"):
+            fetch(store, digest_bytes(content), breaking_off, name="weights")
+        collect(store, catalogue, list, dry_run=dry_run)
+    with pytest.raises(UnavailableError, match="broke off"):
+        fetch(store, digest_bytes(content), breaking_off, name="weights")
+    assert offsets == [0, 1 << 20, 0]
+
+
+class BreaksOff(io.BytesIO):
+    """A stream that fails after its first MiB."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise UnavailableError("it broke off")
+        return super().read(size)
 
 
 def test_a_draft_that_is_being_written_is_not_collected(

@@ -56,7 +56,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         output.print_json({"published": documents, "dry_run": dry_run, "warnings": warnings})
         return
     for published in done:
-        click.echo(published_line(published, dry_run=dry_run))
+        output.echo(published_line(published, dry_run=dry_run))
 
 
 def read_draft(path: Path) -> "Draft":
@@ -154,7 +154,7 @@ def show(invocation: Invocation, target: str) -> None:
             output.print_json(run_document(run, full=True) | {kind: what[kind] for kind in KINDS})
         else:
             print_run(run)
-            click.echo("\nof")
+            output.echo("\nof")
             output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
         return
     _show_artifact(invocation, target)
@@ -179,14 +179,14 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
     fields |= {"yanked": document["yanked"]} if document["yanked"] is not None else {}
     output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
     if document["sources"]:
-        click.echo("\nfrom")
+        output.echo("\nfrom")
         output.print_fields({f"  {path}": source for path, source in document["sources"].items()})
-    click.echo()
+    output.echo()
     output.print_json(document["manifest"])
     card = read_card(manifest, invocation.opened.store)
     if card is not None:
         more = f"\n… {card.cut} characters more: benchlock get {target}" if card.cut else ""
-        click.echo(f"\n{card.path}\n\n{card.text}{more}")
+        output.echo(f"\n{card.path}\n\n{card.text}{more}")
 
 
 def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
@@ -245,7 +245,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
     if invocation.as_json:
         output.print_json({"target": target, "folder": str(folder), "files": count})
     else:
-        click.echo(f"{count} files in {folder}")
+        output.echo(f"{count} files in {folder}")
 
 
 @click.command()
@@ -263,4 +263,4 @@ def yank(invocation: Invocation, target: str, reason: str, *, undo: bool) -> Non
     if invocation.as_json:
         output.print_json({"target": str(reference), "yanked": not undo, "changed": changed})
     else:
-        click.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")
+        output.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")

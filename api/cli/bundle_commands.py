@@ -58,7 +58,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
             }
         )
         return
-    click.echo(f"{out}  {output.byte_count(created.file.size)}  {created.file.digest}")
+    output.echo(f"{out}  {output.byte_count(created.file.size)}  {created.file.digest}")
     output.print_fields(
         {
             "lock": lock.id,
@@ -97,7 +97,7 @@ def import_(invocation: Invocation, file: Path) -> None:
     if invocation.as_json:
         output.print_json(_document(found))
         return
-    click.echo(f"{'imported' if found.changed else 'already there:'} {found.lock.id}")
+    output.echo(f"{'imported' if found.changed else 'already there:'} {found.lock.id}")
     output.print_fields(
         {
             "artifacts": ", ".join(str(one.reference) for one in found.artifacts.published) or "none",
@@ -106,7 +106,7 @@ def import_(invocation: Invocation, file: Path) -> None:
             "blobs": found.blobs,
         }
     )
-    click.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock.id)}")
+    output.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock.id)}")
 
 
 def _document(found: "Imported") -> dict[str, object]:

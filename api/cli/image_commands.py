@@ -69,9 +69,9 @@ def build(  # noqa: PLR0913 - the options of a command
         output.print_json({"image": documents[0] | {"image_id": built.image_id}, "published": documents})
         return
     for one in published:
-        click.echo(published_line(one))
+        output.echo(published_line(one))
     if built.image_id is not None:
-        click.echo(f"image id {built.image_id}")
+        output.echo(f"image id {built.image_id}")
 
 
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":

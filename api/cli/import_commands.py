@@ -163,13 +163,13 @@ def _print(results: "Results", targets: dict[Path, Path]) -> None:
     outcomes = [_outcome(found) for found in results.values()]
     for file, found in results.items():
         if not isinstance(found, Imported):
-            click.echo(f"{file}: {_outcome(found)}\n  {found.error.what} ({found.error.where})\n")
+            output.echo(f"{file}: {_outcome(found)}\n  {found.error.what} ({found.error.where})\n")
             continue
-        click.echo(f"{file} -> {targets[file]}")
+        output.echo(f"{file} -> {targets[file]}")
         for finding in found.findings:
             mark = "TODO" if finding.todo else "    "
-            click.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
-        click.echo()
+            output.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
+        output.echo()
     counted = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
     todos = sum(found.todos for found in results.values() if isinstance(found, Imported))
-    click.echo(f"{counted}; {todos} TODO lines to finish before publishing")
+    output.echo(f"{counted}; {todos} TODO lines to finish before publishing")

@@ -68,8 +68,8 @@ def _write(target: Path, text: str) -> None:
 
 
 def _print(target: Path, found: "Outlined") -> None:
-    click.echo(f"wrote {target}")
+    output.echo(f"wrote {target}")
     for finding in found.findings:
         mark = "TODO" if finding.todo else "    "
-        click.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    click.echo(f"{found.todos} TODO lines to finish; then benchlock publish --dry-run {target}")
+        output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
+    output.echo(f"{found.todos} TODO lines to finish; then benchlock publish --dry-run {target}")

@@ -101,7 +101,7 @@ def lock(
         told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
         output.print_json(lock_document(made) | told)
     else:
-        click.echo(f"{path}  {made.id}")
+        output.echo(f"{path}  {made.id}")
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
 
 
@@ -191,9 +191,9 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
         output.print_json(lock_document(found) | {"path": str(path)} | answer)
     else:
         for reason in freshness.reasons:
-            click.echo(f"stale: {reason}")
+            output.echo(f"stale: {reason}")
         if not freshness.reasons:
-            click.echo(f"{path} answers its request")
+            output.echo(f"{path} answers its request")
     if freshness.reasons:
         raise click.exceptions.Exit(EXIT_REFUSED)
 
@@ -227,6 +227,6 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
         output.print_json({"changes": [change.document() for change in changes]})
     else:
         for change in changes:
-            click.echo(str(change))
+            output.echo(str(change))
         if not changes:
-            click.echo("the same lock")
+            output.echo("the same lock")

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from artifacts.errors import BenchlockError
 from artifacts.progress import Advance
@@ -14,15 +14,28 @@ EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXI
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 
+_OBEYED: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that a terminal may obey instead of showing them: controls, and those that turn the direction of text."""
+_ESCAPED: Final = {code: chr(code).encode("unicode_escape").decode() for code in _OBEYED}
+_ESCAPED_BUT_LAYOUT: Final = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\n\t"}
+_ESCAPED_IN_JSON: Final = {code: f"\\u{code:04x}" for code in _OBEYED if chr(code) != "\n"}
+
 
 def print_json(document: object) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text.translate(_ESCAPED_IN_JSON) + "\n")
+
+
+def echo(text: str = "") -> None:
+    """Lines of an answer, on standard output; whatever somebody else wrote into them, a terminal only shows it."""
+    sys.stdout.write(text.translate(_ESCAPED_BUT_LAYOUT) + "\n")
+    sys.stdout.flush()
 
 
 def say(message: str) -> None:
     """A message for a person, on standard error, so that standard output stays what was asked for."""
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(message.translate(_ESCAPED_BUT_LAYOUT) + "\n")
 
 
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
@@ -56,16 +69,18 @@ def error_document(error: BenchlockError) -> dict[str, Any]:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table, as wide as its content, so that it can be read, copied and cut."""
-    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
-    for row in [columns, ["-" * width for width in widths], *rows]:
+    shown = [[cell.translate(_ESCAPED) for cell in row] for row in [columns, *rows]]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
+    for row in [shown[0], ["-" * width for width in widths], *shown[1:]]:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Names and values, one a line."""
-    width = max((len(name) for name in fields), default=0)
-    for name, value in fields.items():
+    shown = {name.translate(_ESCAPED): str(value).translate(_ESCAPED) for name, value in fields.items()}
+    width = max((len(name) for name in shown), default=0)
+    for name, value in shown.items():
         sys.stdout.write(f"{name.ljust(width)}  {value}\n")
 
 
@@ -102,5 +117,5 @@ class Bars:
         from rich.progress import Progress  # noqa: PLC0415
 
         with Progress(console=Console(stderr=True), transient=True) as bars:
-            shown = bars.add_task(escape(label), total=total)
+            shown = bars.add_task(escape(label.translate(_ESCAPED)), total=total)
             yield lambda step: bars.advance(shown, step)

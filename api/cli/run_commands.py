@@ -129,11 +129,11 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
 
 
 def _print_verdict(verdict: "Verdict", original: "Run") -> None:
-    click.echo(f"\n{verdict.verdict}, compared with {original.id}")
+    output.echo(f"\n{verdict.verdict}, compared with {original.id}")
     for reason in verdict.reasons:
-        click.echo(f"  {reason}")
+        output.echo(f"  {reason}")
     for fact in verdict.reported:
-        click.echo(f"  (decides nothing) {fact}")
+        output.echo(f"  (decides nothing) {fact}")
 
 
 @click.command()

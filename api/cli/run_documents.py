@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
-
 from api.cli import output
 from evaluator.records.runs import Run
 from evaluator.statistics.figures import Metric
@@ -60,12 +58,12 @@ def print_run(run: Run) -> None:
     """Everything about a run, for a person."""
     document = run_document(run, full=True)
     print_outcome(run)
-    click.echo()
+    output.echo()
     imported = () if run.imported_at is None else ("imported_at",)
     fields = ("lock", "image_id", "started_at", "ended_at", "attempt", *imported)
     output.print_fields({key: document[key] for key in fields})
     for title in ("platform", "host", "timings", "blobs", "packages"):
-        click.echo(f"\n{title}")
+        output.echo(f"\n{title}")
         output.print_fields({f"  {key}": _short(value) for key, value in document[title].items()})
 
 
@@ -77,16 +75,16 @@ def _short(value: object) -> str:
 def print_outcome(run: Run) -> None:
     """The outcome, and each metric with its interval, n and unit."""
     end = run.end
-    click.echo(
+    output.echo(
         f"{run.id}  {'running' if end is None else end.outcome}  {run.start.isolation} on {run.start.platform_name}"
     )
     if end is None:
         return
     if end.outcome == "failed":
-        click.echo(f"  {end.failure_class}: {end.failure_message}")
+        output.echo(f"  {end.failure_class}: {end.failure_message}")
     if {"verification", "run"} <= end.timings.keys():
         spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
-        click.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
+        output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     if end.metrics:
         rows = [(metric.name, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
         output.print_table(("metric", "value", "95 % interval", "n"), rows)

@@ -44,7 +44,7 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool) ->
     else:
         for fault in faults:
             output.say(f"error: {fault}")
-        click.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
+        output.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
     if faults:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
@@ -96,9 +96,9 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
         output.print_json(document | ({"local": {"blobs": len(evicted), "bytes": size}} if local else {}))
         return
     verb = "would free" if dry_run else "freed"
-    click.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
+    output.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
     if local:
-        click.echo(f"{verb} what is kept here of {len(evicted)} blobs, {output.byte_count(size)}")
+        output.echo(f"{verb} what is kept here of {len(evicted)} blobs, {output.byte_count(size)}")
 
 
 @click.command()

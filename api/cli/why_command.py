@@ -26,4 +26,4 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
     if invocation.as_json:
         output.print_json(answer.as_json())
     else:
-        click.echo(answer.prose())
+        output.echo(answer.prose())

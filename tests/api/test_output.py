@@ -1,0 +1,48 @@
+"""What somebody else wrote is shown, never obeyed: a terminal gets no control character of it."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import api
+from api.cli import output
+from artifacts.errors import InvalidInputError
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU\n\tä"
+SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU"
+ANSWERS: dict[str, tuple[Callable[[], None], str]] = {
+    "a line": (lambda: output.echo(HOSTILE), f"{SHOWN}\n\tä\n"),
+    "a message": (lambda: output.say(HOSTILE), f"{SHOWN}\n\tä\n"),
+    "an error": (
+        lambda: output.show_error(InvalidInputError(HOSTILE), as_json=False),
+        f"error: {SHOWN}\n\tä\n",
+    ),
+    "a field": (lambda: output.print_fields({HOSTILE: HOSTILE}), rf"{SHOWN}\n\tä  {SHOWN}\n\tä" + "\n"),
+    "a cell": (lambda: output.print_table(("a",), [(HOSTILE,)]), rf"{SHOWN}\n\tä" + "\n"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_control_characters_are_escaped(answer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write, expected = ANSWERS[answer]
+    write()
+    written = "".join(capsys.readouterr())
+    assert written.endswith(expected)
+    assert not set(HOSTILE) & set(written) & set("\x1b\x07\r\x7f\x9b\u202e")
+
+
+def test_json_is_the_same_document_without_them(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({HOSTILE: [HOSTILE]})
+    written = capsys.readouterr().out
+    assert json.loads(written) == {HOSTILE: [HOSTILE]}
+    assert r"\u001b[2J\u001b]0;owned\u0007\r\u007f\u009b\u202eCPU\n\tä" in written
+
+
+def test_every_command_writes_in_this_way() -> None:
+    modules = [path for path in Path(api.__file__).parent.rglob("*.py") if path.name not in ("output.py", "main.py")]
+    assert modules
+    for path in modules:
+        assert not re.search(r"click\.echo|(?<![\w.])print\(|sys\.std(out|err)", path.read_text()), path

@@ -5,12 +5,16 @@ The decision is written down in the registry's home, so that nobody loses sight 
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
+from artifacts.locking import lock_file
 from artifacts.progress import Progress
 
 if TYPE_CHECKING:
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from artifacts.store import FileStore
 
 VARIABLE = "BENCHLOCK_STORE"
-_BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
+_BLOBS, _DECISION, _DECIDING, _LOCK = "blobs", "store.json", "store.json.lock", "store.lock"
 _ID_BYTES = 16
 
 
@@ -39,22 +43,10 @@ def open_store(home: Path, progress: Progress, *, is_new: bool) -> "FileStore":
         RefusedError: the repository belongs to another registry.
         UnavailableError: the repository cannot be asked, or the decision not be written down.
     """
-    wanted, decision = os.environ.get(VARIABLE), decided(home)
-    if decision is None and not wanted:
+    wanted = os.environ.get(VARIABLE)
+    remote = _of_new(home, wanted) if is_new else _of_old(home, wanted)
+    if remote is None:
         return LocalStore(home / _BLOBS)
-    if decision is None and not is_new:
-        raise _other(home, str(wanted), "its own folder")
-    if decision is None:
-        remote = _remote(home, _decide(home, str(wanted)))
-        try:
-            remote.claim()
-        except BaseException:
-            (home / _DECISION).unlink()  # so far nothing is kept there
-            raise
-    else:
-        if wanted and _repository(wanted) != decision.repository:
-            raise _other(home, wanted, str(decision.repository))
-        remote = _remote(home, decision)
     from artifacts.mirrored import MirroredStore  # noqa: PLC0415 - a registry in a folder needs none of it
 
     return MirroredStore(LocalStore(home / _BLOBS), remote, progress)
@@ -80,32 +72,69 @@ def decided(home: Path) -> Decision | None:
         ) from error
 
 
+def _of_new(home: Path, wanted: str | None) -> "OciStore | None":
+    """The repository of a registry that keeps nothing yet, decided and claimed by one process at a time.
+
+    A decision may be there, and its repository not be claimed: whoever wrote it was killed in between.
+    """
+    if not wanted and decided(home) is None:
+        return None
+    with _alone(home):
+        before = decided(home)
+        if before is None and not wanted:
+            return None
+        decision = before or _decide(home, str(wanted))
+        _refuse_other(home, wanted, decision)
+        remote = _remote(home, decision)
+        try:
+            remote.claim()
+        except BaseException:
+            if before is None:
+                (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+            raise
+        return remote
+
+
+def _of_old(home: Path, wanted: str | None) -> "OciStore | None":
+    decision = decided(home)
+    if decision is None:
+        if wanted:
+            raise _other(home, wanted, "its own folder")
+        return None
+    _refuse_other(home, wanted, decision)
+    return _remote(home, decision)
+
+
 def _decide(home: Path, wanted: str) -> Decision:
-    """Write the decision down; where another process was faster, its decision holds."""
+    """Write the decision down."""
     import json  # noqa: PLC0415 - see above
 
-    repository, path = _repository(wanted), home / _DECISION
-    draft = home / f".{_DECISION}.{secrets.token_hex(_ID_BYTES)}"
-    text = json.dumps({"store": str(repository), "owner": secrets.token_hex(_ID_BYTES)}) + "\n"
+    decision, path = Decision(_repository(wanted), secrets.token_hex(_ID_BYTES)), home / _DECISION
+    text = json.dumps({"store": str(decision.repository), "owner": decision.owner}) + "\n"
+    with _disk(path), new_file(path, durably=True) as file:
+        file.write(text.encode())
+    return decision
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """While held, no other process decides for the registry."""
+    with _disk(home / _DECIDING):
+        descriptor = lock_file(home / _DECIDING, alone=True)
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            path.hardlink_to(draft)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UnavailableError(
             f"{path} cannot be written: {error.strerror or error}", where=str(path), next_step="look at the disk"
         ) from error
-    decision = decided(home)
-    if decision is None or decision.repository != repository:
-        raise _other(home, wanted, "another store, by now")
-    return decision
 
 
 def _remote(home: Path, decision: Decision) -> "OciStore":
@@ -121,6 +150,11 @@ def _repository(text: str) -> "Repository":
     from artifacts.oci.reference import parse_repository  # noqa: PLC0415 - see above
 
     return parse_repository(text)
+
+
+def _refuse_other(home: Path, wanted: str | None, decision: Decision) -> None:
+    if wanted and _repository(wanted) != decision.repository:
+        raise _other(home, wanted, str(decision.repository))
 
 
 def _other(home: Path, wanted: str, has: str) -> InvalidInputError:

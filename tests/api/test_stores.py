@@ -5,12 +5,16 @@ import json
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api.stores import decided, open_store
 from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import RefusedError
+from artifacts.progress import SILENT
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, request, written
@@ -70,6 +74,40 @@ def test_a_repository_is_one_registry_s(published: Commands, store: str, tmp_pat
     assert "belongs to another registry of benchlock" in error["message"]
     assert replace(other, variables={}).done("list") == {"artifacts": []}  # nothing was decided
     assert published.done("verify")["damaged"] == []
+
+
+@pytest.mark.usefixtures("published")
+def test_a_kill_before_the_claim_skips_no_claim(store: str, tmp_path: Path) -> None:
+    """What a kill right after the decision leaves is the decision alone."""
+    other = Commands(tmp_path / "other")
+    other.registry.mkdir()
+    left = {"store": store, "owner": "0" * 32}
+    (other.registry / "store.json").write_text(json.dumps(left))
+    assert "belongs to another registry of benchlock" in other.error(1, "list")["message"]
+    assert json.loads((other.registry / "store.json").read_text()) == left  # another process may count on it
+    (other.registry / "store.json").write_text(json.dumps(left | {"store": f"{store}-free"}))
+    other.done("list")
+    third = Commands(tmp_path / "third", variables={"BENCHLOCK_STORE": f"{store}-free"})
+    assert f"({'0' * 32})" in third.error(1, "list")["message"]
+
+
+def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHLOCK_STORE", store)
+
+    def opened(home: Path) -> str:
+        home.mkdir(exist_ok=True)
+        try:
+            open_store(home, SILENT, is_new=True)
+        except RefusedError:
+            return "refused"
+        decision = decided(home)
+        return decision.owner if decision else "lost"
+
+    with ThreadPoolExecutor(6) as pool:
+        (owner,) = set(pool.map(opened, [tmp_path / "one"] * 6))
+        assert set(pool.map(opened, [tmp_path / "two"] * 6)) == {"refused"}
+    assert owner not in ("refused", "lost")
+    assert decided(tmp_path / "two") is None
 
 
 @pytest.mark.parametrize("text", ["https://example.org/x", "oci://example.org/x:latest", "oci+http://example.org/x"])

@@ -1,4 +1,4 @@
-"""Who asks OCI registries: what `docker login` wrote down for their hosts."""
+"""Who asks OCI registries: what `docker login` wrote down for their hosts; and where servers may send us on to."""
 
 import base64
 import binascii
@@ -47,3 +47,8 @@ def credentials_for(repository: Repository) -> Credentials | None:
             f"{path} is not what Docker writes: {error}", where=str(path), next_step="log in again with `docker login`"
         ) from error
     return Credentials(username, password)
+
+
+def redirect_hosts() -> frozenset[str]:
+    """The hosts that BENCHLOCK_REDIRECT_HOSTS lists: redirects may lead there whatever their addresses."""
+    return frozenset(os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split())

@@ -15,10 +15,10 @@ LookUp = Callable[[str, str, str], bytes]
 
 def connect(repository: "Repository") -> "RegistryClient":
     """The client of a repository, with the user's credentials for it."""
-    from api.credentials import credentials_for  # noqa: PLC0415 - registries are rarely asked
+    from api.credentials import credentials_for, redirect_hosts  # noqa: PLC0415 - registries are rarely asked
     from artifacts.oci.client import RegistryClient  # noqa: PLC0415
 
-    return RegistryClient(repository, credentials_for(repository))
+    return RegistryClient(repository, credentials_for(repository), redirect_hosts=redirect_hosts())
 
 
 def look_up(store: "BlobStore") -> LookUp:

@@ -138,12 +138,10 @@ def _disk(path: Path) -> Iterator[None]:
 
 
 def _remote(home: Path, decision: Decision) -> "OciStore":
-    from api.credentials import credentials_for  # noqa: PLC0415 - see above
-    from artifacts.oci.client import RegistryClient  # noqa: PLC0415
+    from api.image_lookup import connect  # noqa: PLC0415 - see above
     from artifacts.oci.store import OciStore  # noqa: PLC0415
 
-    client = RegistryClient(decision.repository, credentials_for(decision.repository))
-    return OciStore(client, home / _LOCK, decision.owner)
+    return OciStore(connect(decision.repository), home / _LOCK, decision.owner)
 
 
 def _repository(text: str) -> "Repository":

@@ -45,11 +45,11 @@ def source_access() -> "Access":
     """
     from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
 
+    from api.credentials import redirect_hosts  # noqa: PLC0415
     from artifacts.sources import Access, Hub, Network  # noqa: PLC0415
 
-    hosts = os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split()
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
-    return Access(Network(redirect_hosts=frozenset(hosts), proxies=getproxies()), hub)
+    return Access(Network(redirect_hosts=redirect_hosts(), proxies=getproxies()), hub)
 
 
 def now() -> datetime:

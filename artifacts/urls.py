@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -92,6 +93,27 @@ def is_public(address: str) -> bool:
         return _is_public(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
     inner = [ip.sixtofour] if ip.sixtofour else list(ip.teredo or ())
     return not ip.is_site_local and _is_public(ip) and all(_is_public(one) for one in inner)
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """The IP addresses of a host, in the order in which to try them. ``OSError`` where it has none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def refuse_private(found: list[str], host: str, start: str) -> None:
+    """Nothing, where all the addresses of a host that a redirect leads to are public.
+
+    Raises:
+        InvalidInputError: one is not: a server sends somebody to where it may not be able to go itself.
+    """
+    for address in found:
+        if not is_public(address):
+            raise InvalidInputError(
+                f"{start} redirects to {host}, whose address {address} is not public",
+                where=start,
+                next_step="admit the host, if you know it: BENCHLOCK_REDIRECT_HOSTS",
+            )
 
 
 def _is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

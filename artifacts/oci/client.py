@@ -17,6 +17,7 @@ from artifacts.oci.streams import DAMAGED, BlobStream
 from artifacts.oci.uploads import PIECE, Upload
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, mismatch
+from artifacts.urls import shown_url
 
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
 _PAGE: Final = 1000
@@ -34,9 +35,19 @@ class _Tags(msgspec.Struct, frozen=True):
 class RegistryClient:
     """A repository of an OCI registry, for many threads; nothing is connected before it is asked."""
 
-    def __init__(self, repository: Repository, credentials: Credentials | None = None, *, piece: int = PIECE) -> None:
-        """``piece`` is how many bytes of a blob one request sends, where the registry does not demand more."""
-        self._session = Session(repository, credentials)
+    def __init__(
+        self,
+        repository: Repository,
+        credentials: Credentials | None = None,
+        *,
+        redirect_hosts: frozenset[str] = frozenset(),
+        piece: int = PIECE,
+    ) -> None:
+        """``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones.
+
+        ``piece`` is how many bytes of a blob one request sends, where the registry does not demand more.
+        """
+        self._session = Session(repository, credentials, redirect_hosts)
         self._piece = piece
 
     @property
@@ -139,10 +150,16 @@ class RegistryClient:
         """Every tag, page by page; none where there is no repository yet.
 
         Raises:
-            UnavailableError: the registry cannot be asked.
+            UnavailableError: the registry cannot be asked, or sends elsewhere or in a circle for the next page.
         """
         url: str | None = self._session.url(f"tags/list?n={_PAGE}")
+        asked = set[str]()
         while url is not None:
+            if url in asked or not self._session.is_home(url):
+                raise UnavailableError(
+                    f"{self.repository} lists no tags: {shown_url(url)} is no next page", where=str(self.repository)
+                )
+            asked.add(url)
             answer = self._session.ask("GET", url)
             if answer.status == NOT_FOUND:
                 return

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from artifacts.errors import UnavailableError
 from artifacts.oci.authorization import Credentials, authorize, denied
 from artifacts.oci.network import TransientError, connect, network
 from artifacts.oci.reference import Repository
-from artifacts.urls import check_url, origin, shown_url
+from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
 if TYPE_CHECKING:
     from artifacts.oci.network import Client, Response
@@ -66,10 +67,16 @@ class Answer:
 
 
 class Session:
-    """Connections to a repository's registry, for many threads. Nothing is connected before the first request."""
+    """Connections to a repository's registry, for many threads. Nothing is connected before the first request.
 
-    def __init__(self, repository: Repository, credentials: Credentials | None) -> None:
+    It may send elsewhere: to hosts whose addresses are all public, and to ``redirect_hosts``.
+    """
+
+    def __init__(
+        self, repository: Repository, credentials: Credentials | None, redirect_hosts: frozenset[str] = frozenset()
+    ) -> None:
         self.repository = repository
+        self._redirect_hosts = redirect_hosts
         self._credentials = credentials
         self._origin = origin(repository.url)
         self._turn = Lock()
@@ -130,7 +137,7 @@ class Session:
         known = self._authorization
         response = self._send(method, url, headers, content, known)
         challenge = response.headers.get("WWW-Authenticate")
-        if response.status_code != UNAUTHORIZED or challenge is None or not self._is_home(url):
+        if response.status_code != UNAUTHORIZED or challenge is None or not self.is_home(url):
             return response
         response.close()
         with self._turn:
@@ -147,16 +154,19 @@ class Session:
     def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: Content | None, authorization: str | None
     ) -> "Response":
-        check_url(url, loopback_http=self.repository.plain)
+        host = check_url(url, loopback_http=self.repository.plain).hostname or ""
+        if not self.is_home(url) and host not in self._redirect_hosts:
+            with suppress(OSError):  # only a proxy knows the name, or nobody
+                refuse_private(addresses(host, origin(url)[2]), host, str(self.repository))
         with self._turn:
             client = self._pool()
-        if authorization is not None and self._is_home(url):
+        if authorization is not None and self.is_home(url):
             headers = {**headers, "Authorization": authorization}
         with network(url):
             body = content() if callable(content) else content
             return client.send(client.build_request(method, url, headers=headers, content=body), stream=True)
 
-    def _is_home(self, url: str) -> bool:
+    def is_home(self, url: str) -> bool:
         """Whether ``url`` is of the registry itself: nobody else is told who asks."""
         return origin(url) == self._origin
 

@@ -5,19 +5,21 @@ bytes come by our own stream into our own store, since the client keeps them a s
 killed process left, and compares them with no digest. Its cache, its token files and its Xet protocol are not used.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.sources.network import LARGEST, Network, Request, addresses
+from artifacts.sources.network import LARGEST, Network, Request
 from artifacts.sources.web import download
 from artifacts.trees import check_path
-from artifacts.urls import check_url, is_public, shown_url
+from artifacts.urls import DIRECT, addresses, check_url, is_public, origin, shown_url
 
 Repository = Literal["model", "dataset", "space"]
 
@@ -133,6 +135,33 @@ def hub_source(source: str, hub: Hub, network: Network) -> HubSource:
     return HubSource(kind, name, unquote(revision), check_path(path), hub, network)
 
 
+_asked: ContextVar[HubSource] = ContextVar("_asked")
+"""What the Hub's client is asked about; the client itself is one for the whole process."""
+
+
+@functools.cache
+def _keep_at_home() -> None:
+    """Has the Hub's client ask its Hub and nobody else: it would follow a redirect to anywhere."""
+    import httpx2  # noqa: PLC0415 - loaded by the client
+    import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+    def stay(request: httpx2.Request) -> None:
+        if huggingface_hub.is_offline_mode():
+            raise OSError("HF_HUB_OFFLINE is set")
+        source = _asked.get()
+        if origin(str(request.url)) != origin(source.hub.endpoint):
+            raise InvalidInputError(
+                f"the Hub sends on to {shown_url(str(request.url))}, which is another one",
+                where=str(source),
+                next_step="if you know it, name it with HF_ENDPOINT",
+            )
+
+    hooks = {"request": [stay]}
+    huggingface_hub.set_client_factory(
+        lambda: httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None, mounts=dict.fromkeys(DIRECT))
+    )
+
+
 @contextmanager
 def _asking(source: HubSource) -> Iterator[None]:
     """Turns what the Hub's client raises into errors that name the source."""
@@ -141,6 +170,8 @@ def _asking(source: HubSource) -> Iterator[None]:
 
     check_url(source.hub.endpoint, loopback_http=True)
     name, shown = f"{source.kind} {source.name}", str(source)
+    _keep_at_home()
+    token = _asked.set(source)
     try:
         yield
     except errors.RevisionNotFoundError as error:
@@ -168,6 +199,8 @@ def _asking(source: HubSource) -> Iterator[None]:
         raise _silent(source, str(error) or type(error).__name__) from error
     except (ValueError, TypeError, KeyError) as error:
         raise _silent(source, "its answer is none of a Hub") from error
+    finally:
+        _asked.reset(token)
 
 
 def _silent(source: HubSource, reason: str) -> UnavailableError:

@@ -1,13 +1,11 @@
 """How servers are asked: which may be, how long they may be silent, how often they are asked again."""
 
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult
 
-from artifacts.errors import InvalidInputError
-from artifacts.urls import is_loopback, is_public
+from artifacts.urls import is_loopback
 
 LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
 
@@ -70,24 +68,3 @@ class Answer:
     reason: str
     headers: Mapping[str, str]
     chunks: Iterator[bytes]
-
-
-def addresses(host: str, port: int) -> list[str]:
-    """The IP addresses of a host, in the order in which to try them. ``OSError`` where it has none."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def refuse_private(found: list[str], host: str, start: str) -> None:
-    """Nothing, where all the addresses of a host that a redirect leads to are public.
-
-    Raises:
-        InvalidInputError: one is not: a server sends somebody to where it may not be able to go itself.
-    """
-    for address in found:
-        if not is_public(address):
-            raise InvalidInputError(
-                f"{start} redirects to {host}, whose address {address} is not public",
-                where=start,
-                next_step="name the file by its final URL, or admit the host: BENCHLOCK_REDIRECT_HOSTS",
-            )

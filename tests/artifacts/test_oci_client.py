@@ -18,6 +18,8 @@ from tests.support import web
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
 from tests.support.token_server import CERTIFICATE, ISSUER, PASSWORD, SERVICE, USER, giving_tokens
+from tests.support.web import File, in_turn, redirect, status
+from tests.support.web import serving as serving_web
 
 MIB = 1 << 20
 CONTENT = os.urandom(5 * MIB + 7)
@@ -283,6 +285,30 @@ def test_no_proxy_is_asked_for_this_machine(tmp_path: Path, monkeypatch: pytest.
             monkeypatch.setenv(name, "http://127.0.0.1:9")
         client = RegistryClient(server.repository("private"), Credentials(USER, PASSWORD))
         assert client.stat_blob(BLOB.digest) is None
+
+
+def test_a_registry_sends_nobody_to_this_machine_unless_admitted() -> None:
+    with serving_web(tls=False) as registry, serving_web(tls=False) as elsewhere:
+        repository = Repository(registry.origin.removeprefix("http://"), "a/b", plain=True)
+        registry.pages[f"/v2/a/b/blobs/{BLOB.digest}"] = redirect(f"{elsewhere.origin}/blob?signature=secret", 307)
+        elsewhere.pages["/blob"] = File(CONTENT)
+        with pytest.raises(
+            InvalidInputError, match=r"redirects to localhost, whose address .* is not public"
+        ) as caught:
+            content_of(RegistryClient(repository), BLOB)
+        assert "BENCHLOCK_REDIRECT_HOSTS" in str(caught.value)
+        assert elsewhere.asked == []
+        assert content_of(RegistryClient(repository, redirect_hosts=frozenset({"localhost"})), BLOB) == CONTENT
+
+
+@pytest.mark.parametrize("next_page", ["/v2/a/b/tags/list?n=1000", "http://127.0.0.1:9/v2/a/b/tags/list?last=b"])
+def test_tags_end_where_the_next_page_is_none(next_page: str) -> None:
+    with serving_web(tls=False) as registry:
+        page = status(200, b'{"tags": ["b"]}', Link=f'<{next_page}>; rel="next"')
+        registry.pages["/v2/a/b/tags/list"] = in_turn(page, page, status(404))
+        client = RegistryClient(Repository(registry.origin.removeprefix("http://"), "a/b", plain=True))
+        with pytest.raises(UnavailableError, match="tags/list is no next page"):
+            list(client.tags())
 
 
 def test_a_password_goes_nowhere_without_tls(tmp_path: Path) -> None:

@@ -192,6 +192,19 @@ def test_answers_that_break_off_are_gone_on_with(hub: HubServer, store: LocalSto
     assert hub.storage.sent - sent < 1_000_000
 
 
+def test_the_hubs_client_asks_nobody_else(hub: HubServer, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither who it is redirected to, nor a proxy of a Hub on this machine."""
+    hub.storage.otherwise = status(200, b'{"id": "org/net", "sha": "0000000000000000000000000000000000000000"}')
+    hub.web.pages["/api/models/org/net/revision/main"] = redirect(f"{hub.storage.origin}/metadata?token=secret")
+    refused(hub, "hf://org/net@main/net.onnx", InvalidInputError, f"sends on to {hub.storage.origin}/metadata,", store)
+    assert hub.storage.asked == []
+    del hub.web.pages["/api/models/org/net/revision/main"]
+    huggingface_hub.close_session()
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    taken(hub, "hf://org/net@main/net.onnx", WEIGHTS, store, "hf_secret")
+
+
 def test_a_redirect_from_the_public_hub_to_a_private_address(hub: HubServer, store: LocalStore) -> None:
     """A Hub on this machine may redirect within it, but not from TLS to plain HTTP elsewhere."""
     hub.web.pages[f"/org/net/resolve/{hub.repo.revisions['main']}/net.onnx"] = redirect("http://example.com/x")

@@ -30,17 +30,17 @@ class _Behind(io.RawIOBase):
         return len(piece)
 
 
-def uncompressed(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def uncompressed(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
     """The tar that a layer holds, piece by piece, with gzip or zstd undone where its bytes begin like it.
 
     All of ``stream`` is read. ``name`` is what errors call it.
 
     Raises:
-        InvalidInputError: it is damaged, whatever its digest says.
+        InvalidInputError: it is damaged, whatever its digest says, or holds more than ``limit`` bytes.
     """
     from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
 
-    head = stream.read(len(_ZSTD))
+    left, head = limit, stream.read(len(_ZSTD))
     whole = cast("BinaryIO", io.BufferedReader(_Behind(head, stream)))
     opened = whole
     if head.startswith(_GZIP):
@@ -48,7 +48,15 @@ def uncompressed(stream: BinaryIO, name: str) -> Iterator[bytes]:
     elif head == _ZSTD:
         opened = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
     try:
-        yield from chunks(opened)
+        for piece in chunks(opened):
+            left -= len(piece)
+            if left < 0:
+                raise InvalidInputError(
+                    f"{name} unpacks to more than {limit} bytes",
+                    where=name,
+                    next_step="if it is no attack, unpack it yourself and name the tarball",
+                )
+            yield piece
         for _ in chunks(whole):
             pass
     except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from artifacts.digest import Descriptor, Digest, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
@@ -16,6 +17,9 @@ from evaluator.images.rootfs import apply_layer
 from evaluator.images.target import host_target
 from evaluator.images.wheels import check_file, copy
 from registry.configuration import Configuration, parse_configuration
+
+LARGEST: Final = 64 << 30
+"""Bytes of all layers of a base, unpacked: few packed ones can hold any number."""
 
 _LINUX = "linux"
 
@@ -40,16 +44,20 @@ def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
 
 @dataclass(frozen=True, slots=True)
 class RemoteBase:
-    """The image ``HOST[:PORT]/NAME@sha256:…``, or the one of its index that runs on this machine."""
+    """The image ``HOST[:PORT]/NAME@sha256:…``, or the one of its index that runs on this machine.
+
+    ``limit`` is the bytes of its layers, unpacked.
+    """
 
     reference: str
     connect: Connect
+    limit: int = LARGEST
 
     def fetch(self, workspace: Path, store: BlobStore, progress: Progress) -> Base:
         """The base, its layers as tars in ``workspace``; those that ``store`` has are taken from there.
 
         Raises:
-            InvalidInputError: it is no image for this machine, or a layer is no tar.
+            InvalidInputError: it is no image for this machine, a layer is no tar, or they are too large.
             IntegrityError: bytes are not what their digest says.
             UnavailableError: the registry cannot be asked, the base has no fitting CPython, or chroot is not allowed.
         """
@@ -63,7 +71,8 @@ class RemoteBase:
             for packed, diff_id in zip(image.layers, described.layers, strict=True):
                 tarball = workspace / "base" / f"{to_hex(diff_id)}.tar"
                 if diff_id not in found:
-                    found[diff_id] = (tarball, self._layer(packed, diff_id, tarball, store))
+                    left = self.limit - sum(layer.size for _, layer in found.values())
+                    found[diff_id] = (tarball, self._layer(packed, diff_id, tarball, store, left))
                 advance(packed.size)
         root = workspace / "root"
         root.mkdir()
@@ -85,8 +94,8 @@ class RemoteBase:
                 next_step="choose another image",
             )
 
-    def _layer(self, packed: OciDescriptor, diff_id: Digest, tarball: Path, store: BlobStore) -> Descriptor:
-        """Write the layer's tar, and compare it with its diff id."""
+    def _layer(self, packed: OciDescriptor, diff_id: Digest, tarball: Path, store: BlobStore, limit: int) -> Descriptor:
+        """Write the layer's tar, of at most ``limit`` bytes, and compare it with its diff id."""
         if store.exists(diff_id):
             with store.open(diff_id) as stream:
                 copy(stream, tarball)
@@ -95,7 +104,7 @@ class RemoteBase:
         state, size = hashlib.sha256(), 0
         client = self.connect(parse_image(self.reference).repository)
         with client.open_blob(Descriptor(packed.digest, packed.size)) as stream, tarball.open("wb") as written:
-            for piece in uncompressed(stream, name):
+            for piece in uncompressed(stream, name, limit):
                 state.update(piece)
                 size += len(piece)
                 written.write(piece)

@@ -126,6 +126,22 @@ def test_a_layer_that_cannot_be_unpacked_is_refused(
     assert ("no tar" if start.startswith(b"no") else "cannot be uncompressed") in what
 
 
+@pytest.mark.parametrize("packing", ["plain", "gzip", "zstd"])
+def test_layers_that_unpack_to_more_than_is_allowed_are_refused(
+    repository: Repository, upper: Path, tmp_path: Path, store: LocalStore, packing: str
+) -> None:
+    bomb = tmp_path / "bomb"
+    with bomb.open("wb") as grown:
+        grown.truncate(8_000_000)
+    reference = push_image(repository, configuration([diff_id(upper), diff_id(bomb)], ARCH), [upper, bomb], packing)
+    limit = upper.stat().st_size + 4_000_000
+    (tmp_path / "workspace").mkdir()
+    with pytest.raises(InvalidInputError, match="unpacks to more than 4000000 bytes"):
+        RemoteBase(reference, RegistryClient, limit).fetch(tmp_path / "workspace", store, SILENT)
+    (tarball,) = (path for path in (tmp_path / "workspace" / "base").iterdir() if diff_id(upper)[7:] not in path.name)
+    assert tarball.stat().st_size <= 4_000_000
+
+
 def test_an_image_for_another_machine_is_refused(
     repository: Repository, upper: Path, tmp_path: Path, store: LocalStore
 ) -> None:

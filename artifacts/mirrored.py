@@ -9,9 +9,10 @@ import builtins
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
-from threading import Lock
 from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
@@ -21,10 +22,18 @@ from artifacts.local import LocalStore
 from artifacts.oci.documents import OciIndex, OciManifest
 from artifacts.oci.store import OciStore
 from artifacts.oci.streams import DAMAGED
-from artifacts.progress import SILENT, Advance, Progress, unnoticed
-from artifacts.store import AT_ONCE, BlobNotFoundError, put_each
+from artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
+from artifacts.store import AT_ONCE, BlobNotFoundError, put_each, verify
 
 _SHOWN = 19  # characters of a digest that a person needs
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What went from the folder, or with a dry run would go; and what stays, for the other store lost or damaged it."""
+
+    gone: tuple[Descriptor, ...]
+    kept: tuple[Digest, ...]
 
 
 class MirroredStore:
@@ -41,15 +50,39 @@ class MirroredStore:
         """The other store, past the folder."""
         return self._remote
 
-    def evict(self, *, dry_run: bool = False) -> tuple[Descriptor, ...]:
-        """Forget in the folder what the other store has; it comes again when it is read. What went, or would go."""
-        with self.collecting():
+    def evict(self, *, dry_run: bool = False) -> Evicted:
+        """Forget in the folder what the other store has, which is read for that; it comes again when it is needed.
+
+        Raises:
+            UnavailableError: the other store does not answer; nothing was forgotten.
+        """
+        with self.writing():
             there = set(self._remote.list())
-            kept = tuple(self._local.stat(digest) for digest in self._local.list() if digest in there)
-            if not dry_run:
-                for blob in kept:
+            blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in there)
+            intact = self._intact_elsewhere(blobs)
+        gone = tuple(blob for blob in blobs if blob in intact)
+        if not dry_run:
+            with self.collecting():
+                for blob in gone:
                     self._local.delete(blob.digest)
-        return kept
+        return Evicted(gone, tuple(blob.digest for blob in blobs if blob not in intact))
+
+    def _intact_elsewhere(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
+        """Those whose every byte in the other store is right."""
+        label = f"reading {len(blobs)} blobs of {self._remote.repository}"
+        with (
+            self._progress.task(label, sum(blob.size for blob in blobs)) as advance,
+            ThreadPoolExecutor(AT_ONCE) as pool,
+        ):
+            found = pool.map(partial(self._is_intact_elsewhere, in_turn(advance)), blobs)
+            return {blob for blob, is_intact in zip(blobs, found, strict=True) if is_intact}
+
+    def _is_intact_elsewhere(self, advance: Advance, blob: Descriptor) -> bool:
+        try:
+            verify(self._remote, blob.digest, name=blob.digest, advance=advance)
+        except IntegrityError:
+            return False
+        return True
 
     def path(self, digest: Digest) -> Path:
         self._fetch(digest)
@@ -144,14 +177,13 @@ class MirroredStore:
         missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()
         if not missing:
             return
-        turn = Lock()
-        with self._progress.task(f"fetching {len(missing)} blobs", sum(blob.size for blob in missing)) as advance:
+        with self._progress.task(f"fetching {len(missing)} blobs", sum(blob.size for blob in missing)) as advance_by:
+            advance = in_turn(advance_by)
 
             def bring_one(blob: Descriptor) -> None:
                 with suppress(IntegrityError, BlobNotFoundError):
                     self._receive(blob.digest)
-                with turn:
-                    advance(blob.size)
+                advance(blob.size)
 
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 try:

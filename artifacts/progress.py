@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
 from typing import Final, Protocol
 
 Advance = Callable[[int], None]
@@ -17,6 +18,17 @@ class Progress(Protocol):
 
 def unnoticed(_step: int) -> None:
     """The advance of a task that nobody watches."""
+
+
+def in_turn(advance: Advance) -> Advance:
+    """``advance`` for several threads: it is called by one at a time."""
+    turn = Lock()
+
+    def advance_in_turn(step: int) -> None:
+        with turn:
+            advance(step)
+
+    return advance_in_turn
 
 
 class Silent:

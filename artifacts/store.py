@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
 from artifacts.drafts import new_file
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
-from artifacts.progress import Advance, unnoticed
+from artifacts.progress import Advance, in_turn, unnoticed
 
 AT_ONCE = 4
 REPAIR = "publish the file again: the right bytes replace the damaged ones"
@@ -143,14 +142,9 @@ def bring(store: BlobStore, blobs: Iterable[Descriptor]) -> None:
 
 def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[Descriptor]:
     """``put_files`` by ``put_file`` of several at a time, for stores whose work is waiting."""
-    turn = Lock()
-
-    def advance_in_turn(step: int) -> None:
-        with turn:
-            advance(step)
-
+    advance = in_turn(advance)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        blobs = [pool.submit(store.put_file, path, advance=advance_in_turn) for path in paths]
+        blobs = [pool.submit(store.put_file, path, advance=advance) for path in paths]
         try:
             return [blob.result() for blob in blobs]
         finally:

@@ -14,7 +14,7 @@ from artifacts.errors import InvalidInputError
 if TYPE_CHECKING:
     from api.wiring import Registry
     from artifacts.errors import IntegrityError
-    from artifacts.mirrored import MirroredStore
+    from artifacts.mirrored import Evicted, MirroredStore
     from registry.hosts import HostFacts
 
 
@@ -80,7 +80,7 @@ def mirrored(registry: "Registry", option: str) -> "MirroredStore":
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be freed, free nothing.")
-@click.option("--local", is_flag=True, help="Free also what is kept here of blobs that the OCI repository has.")
+@click.option("--local", is_flag=True, help="Free also what is kept here of blobs that the OCI repository has intact.")
 @click.pass_obj
 def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """Free the blobs that no version, no lock and no run names."""
@@ -89,16 +89,26 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     registry = invocation.opened
     store = mirrored(registry, "--local") if local else None
     freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
-    evicted = () if store is None else store.evict(dry_run=dry_run)
-    size = sum(blob.size for blob in evicted)
+    evicted = None if store is None else store.evict(dry_run=dry_run)
     if invocation.as_json:
         document: dict[str, Any] = {"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run}
-        output.print_json(document | ({"local": {"blobs": len(evicted), "bytes": size}} if local else {}))
+        output.print_json(document if evicted is None else document | {"local": _evicted_document(evicted)})
         return
     verb = "would free" if dry_run else "freed"
     output.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
-    if local:
-        output.echo(f"{verb} what is kept here of {len(evicted)} blobs, {output.byte_count(size)}")
+    if evicted is not None:
+        gone = _evicted_document(evicted)
+        output.echo(f"{verb} what is kept here of {gone['blobs']} blobs, {output.byte_count(gone['bytes'])}")
+        if evicted.kept:
+            output.say(
+                f"warning: the repository lost or damaged {len(evicted.kept)} blobs, which stay: verify --remote"
+            )
+
+
+def _evicted_document(evicted: "Evicted") -> dict[str, Any]:
+    """What went from the folder, and the digests of what stays since the repository has it no more intact."""
+    size = sum(blob.size for blob in evicted.gone)
+    return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}
 
 
 @click.command()

@@ -160,8 +160,12 @@ def test_damage_in_the_repository_is_named(published: Commands, registry_server:
         (fault,) = answer.document["damaged"]
         assert "model/digits-onnx@1.0.0 digits.onnx" in fault["message"]
         assert f"expected {GRAPH_DIGEST}, found sha256:" in fault["message"]
-        published.done("gc", "--local")
-        error = published.error(4, "get", "model/digits-onnx", "-o", published.registry.parent / "got")
+        assert published.done("gc", "--local")["local"]["kept"] == [GRAPH_DIGEST]
+        got = published.registry.parent / "got"
+        published.done("get", "model/digits-onnx", "-o", got)
+        assert (got / "digits.onnx").read_bytes() == right
+        shutil.rmtree(published.registry / "blobs")
+        error = published.error(4, "get", "model/digits-onnx", "-o", published.registry.parent / "again")
         assert GRAPH_DIGEST in error["message"]
     finally:
         place.write_bytes(right)

@@ -218,6 +218,28 @@ def test_both_forget(server: RegistryServer, tmp_path: Path) -> None:
         store.open(DIGEST)
 
 
+def test_the_last_good_copy_is_not_evicted(server: RegistryServer, tmp_path: Path) -> None:
+    store = mirrored(server, tmp_path / "home")
+    kept, rotten, lost = (store.put(io.BytesIO(content)) for content in (CONTENT, b"precious", b"needed"))
+    server.blob(rotten.digest).write_bytes(b"Precious")
+    server.blob(lost.digest).unlink()
+    for dry_run in (True, False):
+        evicted = store.evict(dry_run=dry_run)
+        assert (evicted.gone, set(evicted.kept)) == ((kept,), {rotten.digest, lost.digest})
+    assert set(LocalStore(tmp_path / "home" / "blobs").list()) == {rotten.digest, lost.digest}
+    for blob in (kept, rotten, lost):
+        verify(store, blob.digest, name="needed", size=blob.size)
+
+
+def test_nothing_is_evicted_where_the_registry_does_not_answer(server: RegistryServer, tmp_path: Path) -> None:
+    with proxy_to(server.port) as proxy:
+        store = mirrored(server, tmp_path / "home", port=proxy.port)
+        store.put(io.BytesIO(CONTENT))
+    with pytest.raises(UnavailableError):
+        store.evict()
+    assert store.path(DIGEST).read_bytes() == CONTENT
+
+
 def test_many_threads_have_one_blob_fetched(server: RegistryServer, tmp_path: Path) -> None:
     contents = [bytes([number]) * 100_000 for number in range(12)]
     store = mirrored(server, tmp_path / "one")
@@ -263,8 +285,10 @@ verify(remote, warm.digest, name="small")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = remote.put_file(home / "large")
 verify(remote, found.digest, name="large", size=found.size)
-with MirroredStore(LocalStore(home / "blobs"), remote).open(found.digest) as stream:
+store = MirroredStore(LocalStore(home / "blobs"), remote)
+with store.open(found.digest) as stream:
     assert stream.read(5) == bytes(5)
+assert store.evict().gone == (found,)
 print(found.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

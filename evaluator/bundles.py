@@ -31,7 +31,7 @@ from registry.bundled import (
     parts_of_lock,
 )
 from registry.catalogue.database import writing
-from registry.catalogue.insertion import insert_lock
+from registry.catalogue.insertion import insert_imported_lock
 from registry.lockfile import Lock, LockedPlatform, dump, load
 from registry.manifests import Model
 from registry.packaging import name_version
@@ -178,7 +178,7 @@ def _keep(
     objections = find_objections(manifests, listed, store)
     with writing(database) as connection:
         at = now()
-        is_new = insert_lock(connection, lock, at)
+        is_new = insert_imported_lock(connection, lock, claimed.platforms, at)
         admitted = admit(connection, manifests, lock, objections, at)
         runs = {run.id: keep_imported(connection, run, at) for run in claimed.runs}
     for published in admitted.published:

@@ -1,7 +1,6 @@
 """Every byte that a version, a lock or a run names, by digest and with the name that messages use."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -14,7 +13,7 @@ from artifacts.trees import read_tree
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
-from registry.lockfile import Lock, LockedPlatform
+from registry.lockfile import Lock
 from registry.manifests import files_of
 from registry.named import named
 from registry.names import Reference
@@ -41,13 +40,12 @@ class Inventory:
         return names
 
     def of_lock(self, lock: Lock) -> Names:
-        """What the lock names for all of its platforms, but those of which no bundle brought anything."""
+        """What the lock names for all of its platforms, but those that did not come with it in a bundle."""
         names: Names = {}
-        brought = _brought(lock, self.store.exists)
+        platforms = (None, *self.catalogue.platforms_here(lock))
         for one in named(lock):
-            if not brought[one.digest]:
-                continue
-            names |= self._expanded(one.name, Descriptor(one.digest, one.size or 0), tree=one.sort == "tree")
+            if one.platform in platforms:
+                names |= self._expanded(one.name, Descriptor(one.digest, one.size or 0), tree=one.sort == "tree")
         return names
 
     def of_run(self, run: Run) -> Names:
@@ -55,21 +53,22 @@ class Inventory:
         return {blob.digest: f"{run.id} {role}" for role, blob in blobs.items()}
 
     def everything(self) -> Names:
-        """All of it, and every other blob of the store besides; but not the platforms that no bundle brought."""
+        """All of it, and every other blob of the store besides; but not the platforms that did not come."""
         names: Names = {digest: f"blob {digest}" for digest in self.store.list()}
         wanted = {*self.catalogue.live_digests(), *self.records.live_digests()}
-        names |= {digest: f"blob {digest}" for digest in wanted - self._unbrought(names.keys())}
+        names |= {digest: f"blob {digest}" for digest in wanted - self._unbrought()}
         for entry in self.catalogue.list():
             names |= self.of_version(entry.reference)
         return names
 
-    def _unbrought(self, present: Collection[Digest]) -> set[Digest]:
-        """What stored locks name for platforms alone that no bundle brought."""
+    def _unbrought(self) -> set[Digest]:
+        """What stored locks name for platforms alone that did not come with them in a bundle."""
         needed: set[Digest] = set()
         others: set[Digest] = set()
         for lock in self.catalogue.locks():
-            for digest, is_brought in _brought(lock, present.__contains__).items():
-                (needed if is_brought else others).add(digest)
+            platforms = (None, *self.catalogue.platforms_here(lock))
+            for one in named(lock):
+                (needed if one.platform in platforms else others).add(one.digest)
         return others - needed
 
     def _expanded(self, name: str, blob: Descriptor, *, tree: bool) -> Names:
@@ -80,25 +79,6 @@ class Inventory:
         except (IntegrityError, InvalidInputError):
             return {blob.digest: name}
         return {blob.digest: name} | {entry.digest: f"{name}{entry.path}" for entry in entries}
-
-
-def _brought(lock: Lock, exists: Callable[[Digest], bool]) -> dict[Digest, bool]:
-    """Of each blob that the lock names, whether it should be here.
-
-    A bundle may bring some of the lock's platforms. One of which nothing is here, that is its alone, did not come, if
-    another one did; where anything of it is here, the rest of it is missing.
-    """
-    users: defaultdict[Digest, set[LockedPlatform | None]] = defaultdict(set)
-    for one in named(lock):
-        users[one.digest].add(one.platform)
-    own: defaultdict[LockedPlatform, set[Digest]] = defaultdict(set)
-    for digest, (platform, *more) in users.items():
-        if platform is not None and not more:
-            own[platform].add(digest)
-    absent = {platform for platform, digests in own.items() if not any(map(exists, digests))}
-    if len(absent) == len(lock.image.platforms):
-        absent = set()
-    return {digest: not platforms <= absent for digest, platforms in users.items()}
 
 
 def damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[IntegrityError]:

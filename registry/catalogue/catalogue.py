@@ -16,11 +16,11 @@ from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_published
-from registry.catalogue.queries import entries, entry, of_version, unknown_name, unknown_version
+from registry.catalogue.queries import entries, entry, of_version, platforms_here, unknown_name, unknown_version
 from registry.catalogue.rows import key_of, reference_of
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
-from registry.lockfile import Lock, load
+from registry.lockfile import Lock, LockedPlatform, load
 from registry.manifests import Manifest
 from registry.manifests.identity import manifest_digest, parse_published
 from registry.names import Kind, Name, Reference
@@ -145,6 +145,11 @@ class Catalogue:
         if text is None:
             raise _unknown_lock(lock)
         return text
+
+    def platforms_here(self, lock: Lock) -> tuple[LockedPlatform, ...]:
+        """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
+        with reading(self._engine) as connection:
+            return platforms_here(connection, lock)
 
     def locks(self) -> Iterator[Lock]:
         """Every stored lock."""

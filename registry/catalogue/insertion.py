@@ -1,16 +1,17 @@
 """Writing a version or a lock, in a transaction that its caller holds: alone, or together with what came with it."""
 
 import json
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
 from artifacts.digest import Digest
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
-from registry.catalogue.queries import of_version
+from registry.catalogue.queries import PLACE, of_version, place_of, platforms_here
 from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
-from registry.catalogue.tables import lock_blobs, locks, manifests, versions
-from registry.lockfile import Lock, dump
+from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
+from registry.lockfile import Lock, LockedPlatform, dump
 from registry.manifests import Manifest
 from registry.manifests.identity import content, manifest_digest
 from registry.names import Reference
@@ -63,3 +64,19 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
     connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
     connection.execute(insert(locks), row | {"text": dump(lock), "created_at": at})
     return True
+
+
+def insert_imported_lock(
+    connection: Connection, lock: Lock, platforms: Collection[LockedPlatform], at: datetime
+) -> bool:
+    """Keep a lock that came in a bundle with some of its platforms, or all; false where it is kept already.
+
+    One that was made here stays one that was made here, with all of them.
+    """
+    is_new = insert_lock(connection, lock, at)
+    here = () if is_new else platforms_here(connection, lock)
+    places = {place_of(one) for one in platforms if one not in here}
+    if places:
+        rows = [{"lock": lock.id, "at": at} | dict(zip(PLACE, place, strict=True)) for place in sorted(places)]
+        connection.execute(insert(imported_platforms), rows)
+    return is_new

@@ -9,11 +9,15 @@ from artifacts.digest import Digest
 from artifacts.errors import UnknownNameError
 from registry.catalogue.entries import Entry
 from registry.catalogue.rows import key_of
-from registry.catalogue.tables import versions, yanks
+from registry.catalogue.tables import imported_platforms, versions, yanks
+from registry.lockfile import Lock, LockedPlatform
 from registry.names import Kind, Name, Reference
 from registry.versions import parse_version
 
 SHOWN_VERSIONS = 5
+PLACE = ("os", "arch", "device", "python")
+"""The columns that tell a platform of a lock from its others."""
+
 Key = tuple[str, str, str]
 
 
@@ -58,6 +62,18 @@ def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[K
     query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
     last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
     return {key: row.reason for key, row in last.items() if row.yanked}
+
+
+def platforms_here(connection: Connection, lock: Lock) -> tuple[LockedPlatform, ...]:
+    """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
+    columns = [imported_platforms.c[name] for name in PLACE]
+    brought = {tuple(row) for row in connection.execute(select(*columns).where(imported_platforms.c.lock == lock.id))}
+    return tuple(one for one in lock.image.platforms if not brought or place_of(one) in brought)
+
+
+def place_of(platform: LockedPlatform) -> tuple[str, ...]:
+    """The values of the columns ``PLACE``."""
+    return tuple(getattr(platform, name) for name in PLACE)
 
 
 def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:

@@ -202,3 +202,17 @@ lock_blobs = Table(
     info=APPEND_ONLY | {"sealed_by": "locks"},
     sqlite_with_rowid=False,
 )
+
+imported_platforms = Table(  # a lock that came in no bundle has none
+    "imported_platforms",
+    metadata,
+    Column("lock", DIGEST, primary_key=True),
+    Column("os", Text, primary_key=True),
+    Column("arch", Text, primary_key=True),
+    Column("device", Text, primary_key=True),
+    Column("python", Text, primary_key=True),
+    Column("at", Moment, nullable=False),
+    ForeignKeyConstraint(["lock"], ["locks.id"]),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)

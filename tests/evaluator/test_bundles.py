@@ -227,6 +227,26 @@ def test_what_is_lost_of_a_platform_that_came_is_missed(original: Bundled, tmp_p
     assert [lost in fault for fault in empty.damaged()] == [True]
 
 
+@pytest.mark.parametrize("came", [True, False], ids=["came", "made-here"])
+def test_a_platform_is_missed_where_all_of_it_is_lost(
+    came: bool,
+    original: Bundled,
+    bundle: Path,
+    database: Engine,
+) -> None:
+    registry = Registry(MemoryStore() if came else original.store, database)
+    if came:
+        registry.take(bundle)
+    else:
+        registry.catalogue.put_lock(original.lock)
+        registry.take(original.create(bundle.with_name("one.tar"), platform="linux/amd64/cpu"))
+    for content in OTHER_PLATFORM.values():
+        registry.store.delete(digest_bytes(content))
+    inventory = Inventory(registry.store, registry.catalogue, registry.records)
+    assert len([*damage(registry.store, inventory.of_lock(original.lock), SILENT)]) == len(OTHER_PLATFORM)
+    assert len(registry.damaged()) == len(OTHER_PLATFORM)
+
+
 def test_a_platform_that_the_lock_lacks_is_refused(original: Bundled, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no platform linux/amd64/cuda12"):
         original.create(tmp_path / "none.tar", platform="linux/amd64/cuda12")

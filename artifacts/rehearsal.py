@@ -3,7 +3,7 @@
 import builtins
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,9 +20,10 @@ def rehearsing(store: BlobStore | None = None) -> Iterator["Rehearsal"]:
     """A rehearsal, and its temporary folder for as long as the context is held.
 
     What is in ``store`` is there in the rehearsal, too; what it fetches from elsewhere is kept in ``store``, where it
-    need not come again, and nothing names it until it is published.
+    need not come again, and nothing names it until it is published. No garbage is collected there meanwhile.
     """
-    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+    writing = nullcontext() if store is None else store.writing()
+    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder, writing:
         yield Rehearsal(LocalStore(Path(folder) / "blobs"), store)
 
 

@@ -1,5 +1,6 @@
 """A rehearsal: local files stay where they are, what is there counts, what comes from elsewhere comes once."""
 
+import fcntl
 import io
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -73,6 +74,20 @@ def test_what_comes_from_elsewhere_comes_once(store: LocalStore) -> None:
             assert read(rehearsal, digest, name="x") == REMOTE
     fetch(store, digest, opened, name="x")
     assert offsets == [0]
+
+
+def test_nothing_is_collected_while_it_is_looked_at(store: LocalStore, tmp_path: Path) -> None:
+    def collectable() -> bool:
+        with (tmp_path / "store" / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    with rehearsing(store):
+        assert not collectable()
+    assert collectable()
 
 
 def test_without_a_store_nothing_is_kept() -> None:

@@ -19,11 +19,11 @@ from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Manifest, files_of
 from registry.named import named
 from registry.names import Kind, Reference
-from registry.vetting import objection
+from registry.vetting import LARGEST_LISTING, objection
 
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 
-_LARGEST = {"manifest": 16 << 20, "tree": 256 << 20}
+_LARGEST = {"manifest": 16 << 20, "tree": LARGEST_LISTING}
 """Bytes of what is read into memory, by sort."""
 _AGAIN = "copy or download the bundle again, or have it made again"
 

@@ -1,6 +1,7 @@
 """Looking at artifacts that somebody else published, as publishing looks at those of an author."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from artifacts.digest import Descriptor, from_hex
 from artifacts.errors import InvalidInputError
@@ -13,6 +14,8 @@ from registry.inspection.kinds import inspect
 from registry.manifests import Manifest, Model, files_of
 from registry.problems import Problems
 
+LARGEST_LISTING: Final = 256 << 20
+"""Bytes that the listing of a tree may have, which is read into memory."""
 _NOT_LOADED = ("code", "card", "labels", "vocabulary")
 """Roles of files that no framework reads: text, and code that says so."""
 
@@ -49,6 +52,8 @@ def _content(manifest: Manifest, store: BlobStore) -> Content:
     for path, blob in _files(manifest).items():
         files[path] = blob
         if path.endswith("/"):
+            if (size := store.stat(blob.digest).size) > LARGEST_LISTING:
+                raise InvalidInputError(f"{path} has {size} bytes, too many for the listing of a tree", where=path)
             entries = read_tree(store, blob, name=path)
             files |= {f"{path}{entry.path}": Descriptor(entry.digest, entry.size) for entry in entries}
     return Content(str(reference_of(manifest)), store, files)

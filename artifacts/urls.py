@@ -13,6 +13,7 @@ DIRECT: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[
 
 _PORTS: Final = {"https": 443, "http": 80}
 _USER: Final = re.compile(r"(?<=//)[^/?#]*@")
+_PASSWORD: Final = re.compile(r"(?<=//)[^/?#@]*:[^/?#]*@")
 _ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in what is no URL, a password may hold a slash
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts that have IPv6 alone
 
@@ -56,6 +57,11 @@ def check_url(url: str, *, loopback_http: bool) -> SplitResult:
 def shown_url(url: str) -> str:
     """The URL, or what is none, without what may be secret: credentials and the query."""
     return _USER.sub("", re.split("[?#]", url, maxsplit=1)[0])
+
+
+def without_password(source: str) -> str:
+    """A source of a scheme that has no users, where an @ means something else, without what looks like a password."""
+    return _PASSWORD.sub("", source)
 
 
 def origin(url: str) -> tuple[str, str, int]:

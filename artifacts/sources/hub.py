@@ -19,7 +19,7 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.sources.network import LARGEST, Network, Request
 from artifacts.sources.web import download
 from artifacts.trees import check_path
-from artifacts.urls import DIRECT, addresses, check_url, is_public, origin, shown_url
+from artifacts.urls import DIRECT, addresses, check_url, is_public, origin, shown_url, without_password
 
 Repository = Literal["model", "dataset", "space"]
 
@@ -124,9 +124,10 @@ def hub_source(source: str, hub: Hub, network: Network) -> HubSource:
     """
     found = _SOURCE.fullmatch(source)
     if not found:
+        shown = without_password(source)
         raise InvalidInputError(
-            f"{source} names no file on the Hub",
-            where=source,
+            f"{shown} names no file on the Hub",
+            where=shown,
             next_step="write hf://ORG/NAME@REVISION/PATH (hf://datasets/ORG/NAME@… for a dataset), the revision a "
             "commit, or a branch or tag with %2F for each slash in it",
         )

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from artifacts.errors import InvalidInputError
 from artifacts.files import unreadable
-from artifacts.urls import split_url
+from artifacts.urls import split_url, without_password
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ def file_url_path(source: str) -> Path:
     """
     url = split_url(source)
     if url.netloc not in {"", "localhost"} or not url.path.startswith("/") or url.query or url.fragment:
+        shown = without_password(source)
         raise InvalidInputError(
-            f"{source} names no file of this machine", where=source, next_step="write file:///absolute/path, or a path"
+            f"{shown} names no file of this machine", where=shown, next_step="write file:///absolute/path, or a path"
         )
     return Path(unquote(url.path, errors="surrogateescape"))

@@ -75,6 +75,8 @@ def test_file_urls_that_name_no_file(source: str, tmp_path: Path) -> None:
         ("https://user:secret@[::1/x", "is no URL"),
         ("https://user:se/cret-secret@host/x?token=secret", "https://host/x is no URL"),
         ("ftp://user:secret@host/x?token=secret", "ftp://host/x: no source is called ftp:"),
+        ("hf://user:secret@hub/org/name", "hf://hub/org/name names no file on the Hub"),
+        ("file://user:secret@host/x", "file://host/x names no file of this machine"),
         ("ftp://user:secret@[::1/x", "no source is called ftp:"),
     ],
 )

@@ -25,7 +25,7 @@ from artifacts.bundles.contents import (
 from artifacts.bundles.tarfiles import Entry, cut_short, entries, pieces_of
 from artifacts.bundles.writing import BLOBS
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from artifacts.errors import IntegrityError
+from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.files import open_regular, unreadable
 from artifacts.oci.documents import LARGEST_MANIFEST, LAYOUT_FILE
 from artifacts.progress import Advance, Progress
@@ -181,12 +181,14 @@ _AGAIN = "copy or download the bundle again, or have it made again"
 def open_bundle(path: Path) -> Iterator[Bundle]:
     """The bundle in the file ``path``, open as long as the context is held.
 
+    What is wrong with it, found then or while the context is held, is said of ``path``.
+
     Raises:
         InvalidInputError: there is no such file, or it is no bundle.
         IntegrityError: it is damaged: cut short, or not what its index says.
         UnavailableError: it cannot be read.
     """
-    with open_regular(path) as file:
+    with open_regular(path) as file, _said_of(path):
         try:
             bundle = Bundle(path, file.fileno())
         except OSError as error:
@@ -194,6 +196,15 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         except RecursionError as error:
             raise malformed(INDEX_FILE, "its documents are nested without end") from error
         yield bundle
+
+
+@contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (InvalidInputError, IntegrityError) as error:
+        error.where = f"{path}: {error.where}" if error.where else str(path)
+        raise
 
 
 class _Slice(io.RawIOBase):

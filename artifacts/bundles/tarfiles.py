@@ -42,13 +42,13 @@ def entries(descriptor: int) -> dict[str, Entry]:
 
     Raises:
         BundleError: it is no tar, or holds more than plain files of the layout, each once.
-        IntegrityError: it is cut short.
+        IntegrityError: it is cut short, or damaged behind its first file.
     """
     total = os.fstat(descriptor).st_size
     found: dict[str, Entry] = {}
     place = 0
     while (block := _block(descriptor, place, total)) != END[:BLOCK]:
-        name, size = _parse(block, place)
+        name, size = _parse(block, place, is_first=not found)
         if name in found:
             raise _refused(f"it holds {name} twice", name)
         if len(found) == _MOST_ENTRIES:
@@ -90,11 +90,18 @@ def _block(descriptor: int, place: int, total: int) -> bytes:
     return b"".join(pieces_of(descriptor, place, place + BLOCK, BLOCK))
 
 
-def _parse(block: bytes, place: int) -> tuple[str, int]:
+def _parse(block: bytes, place: int, *, is_first: bool) -> tuple[str, int]:
     try:
         entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.HeaderError, ValueError) as error:
-        raise _refused(f"there is no header of a tar at byte {place} ({error})", f"byte {place}") from error
+        reason = f"there is no header of a tar at byte {place} ({error})"
+        if is_first:
+            raise _refused(reason, f"byte {place}") from error
+        raise IntegrityError(  # it began as a bundle
+            f"the bundle is damaged: {reason}",
+            where=f"byte {place}",
+            next_step="copy or download it again, and compare its SHA-256",
+        ) from error
     name = ascii(entry.name)
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         raise _refused(f"it holds {_KINDS.get(entry.type, 'an extension of tar')}: {name}", name)

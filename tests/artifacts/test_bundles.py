@@ -52,6 +52,7 @@ def refusal(path: Path) -> BenchlockError:
     """The error of opening the bundle, or of taking its blobs in."""
     with pytest.raises(BenchlockError) as caught, open_bundle(path) as opened:
         opened.store_into(MemoryStore(), SILENT)
+    assert str(path) in (caught.value.where or "")
     return caught.value
 
 
@@ -200,6 +201,17 @@ def test_nothing_hides_between_files(bundle: Path) -> None:
     content[1023] = 1
     bundle.write_bytes(content)
     assert "bytes between the end of oci-layout and the next header" in refusal(bundle).what
+
+
+def test_a_damaged_header_after_the_first_file_is_no_other_file(bundle: Path) -> None:
+    whole = bundle.read_bytes()
+    for place in (0, 1024):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        bundle.write_bytes(damaged)
+        error = refusal(bundle)
+        assert isinstance(error, IntegrityError if place else BundleError)
+        assert ("compare its SHA-256" in str(error)) == bool(place)
 
 
 @pytest.mark.parametrize("text", [b"", b"PK\3\4" * 200, bytes(512), b"\x1f\x8b" + bytes(600)])

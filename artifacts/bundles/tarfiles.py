@@ -117,6 +117,8 @@ def _check_end(descriptor: int, place: int, total: int) -> None:
         raise _refused(f"{total - place} bytes follow after its end", f"byte {place}")
     if any(any(piece) for piece in pieces_of(descriptor, place, total, _LONGEST_END)):
         raise _refused("something follows after its end", f"byte {place}")
+    if total - place < len(END) or total % BLOCK:
+        raise cut_short(f"byte {total}")
 
 
 def _refused(reason: str, where: str) -> BundleError:

@@ -189,6 +189,15 @@ def test_a_duplicate_of_a_blob_is_refused(files: Files, tmp_path: Path) -> None:
     assert f"{name} twice" in refusal(packed(tmp_path / "bad.tar", [*files.items(), (name, b"two")])).what
 
 
+def test_zeros_that_fill_up_a_record_may_follow(bundle: Path) -> None:
+    whole = bundle.read_bytes()
+    bundle.write_bytes(whole + bytes(-len(whole) % 10240))
+    with open_bundle(bundle) as opened:
+        assert opened.store_into(MemoryStore(), SILENT) == len(BLOBS)
+    bundle.write_bytes(whole + bytes(-len(whole) % 10240 - 1))
+    assert "cut short" in refusal(bundle).what
+
+
 @pytest.mark.parametrize("end", [b"more", bytes(1 << 17), header("index.json", 0)])
 def test_nothing_follows_after_the_end(end: bytes, bundle: Path) -> None:
     bundle.write_bytes(bundle.read_bytes() + end)
@@ -237,7 +246,7 @@ def test_a_size_that_leads_behind_the_end_is_refused(files: Files, tmp_path: Pat
 
 def test_a_bundle_cut_anywhere_is_refused(bundle: Path, tmp_path: Path) -> None:
     whole, path = bundle.read_bytes(), tmp_path / "cut.tar"
-    for length in range(0, len(whole) - 512, 97):
+    for length in (*range(0, len(whole), 97), len(whole) - 1024, len(whole) - 512, len(whole) - 1):
         path.write_bytes(whole[:length])
         assert isinstance(refusal(path), IntegrityError | BundleError)
 

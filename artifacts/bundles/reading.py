@@ -24,7 +24,7 @@ from artifacts.bundles.contents import (
 )
 from artifacts.bundles.tarfiles import Entry, cut_short, entries, pieces_of
 from artifacts.bundles.writing import BLOBS
-from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.files import open_regular, unreadable
 from artifacts.oci.documents import LARGEST_MANIFEST, LAYOUT_FILE
@@ -96,8 +96,16 @@ class Bundle:
 
     def _put(self, store: BlobStore, digest: Digest, advance: Advance) -> None:
         name = _name(digest)
-        stream = io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
-        store.put(stream, digest, name=name, advance=advance)
+        try:
+            store.put(self._stream(name), digest, name=name, advance=advance)
+        except IntegrityError as error:
+            found = describe(self._stream(name))
+            if found.digest == digest:  # the bundle is right: what the store says is of its own
+                raise
+            raise mismatch(f"{name} in the bundle", digest, found, next_step=_AGAIN) from error
+
+    def _stream(self, name: str) -> io.BufferedReader:
+        return io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
 
     def _roots(self, index: Index) -> tuple[Arrived, ...]:
         """The roots that the manifests list; several manifests of one root are joined."""

@@ -297,6 +297,7 @@ def test_an_index_that_lies_is_an_integrity_violation(name: str, files: Files, t
     error = refusal(packed(tmp_path / "bad.tar", change(files)))
     assert isinstance(error, IntegrityError), error
     assert reason in error.what
+    assert "copy or download the bundle again" in str(error)
 
 
 def repeated(files: Files) -> Files:

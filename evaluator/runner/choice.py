@@ -14,6 +14,9 @@ from registry.manifests import Model
 from registry.quantities import spell_bytes
 from registry.requests import conditions_of
 
+_WITH_ENGINE = "start an engine (DOCKER_HOST names another than the system's)"
+_WITH_LAYERS = "build the image without --no-layers and lock it"
+
 DRIVEN = frozenset((CPU, "cuda12"))
 """The devices on which the harness's predictors run a model, or say that they cannot."""
 
@@ -106,10 +109,11 @@ def choose_isolation(
     if why_not is None:
         return "container", None
     if asked == "container":
+        mended = _WITH_ENGINE if "engine" in why_not else _WITH_LAYERS
         raise UnavailableError(
             f"the lock cannot run in a container: {why_not}",
             where=str(platform),
-            next_step="start an engine (DOCKER_HOST names another than the system's), or use --isolation process",
+            next_step=f"{mended}, or use --isolation process",
         )
     return "process", (
         f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
@@ -125,7 +129,7 @@ def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: E
     raise UnavailableError(
         f"the lock names a finished image, which runs in a container alone: {why_not}",
         where=f"{platform}: {platform.reference}",
-        next_step="start an engine (DOCKER_HOST names another than the system's), and leave out --isolation process",
+        next_step=f"{_WITH_ENGINE}, and leave out --isolation process",
     )
 
 

@@ -145,18 +145,23 @@ def test_a_container_is_the_choice_where_it_can_be_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "engine", "reason"),
-    [(LAYERED, None, "no container engine answers"), (NOTHING, ENGINE, "the image has no layers")],
+    ("where", "engine", "reason", "mended"),
+    [
+        (LAYERED, None, "no container engine answers", "start an engine"),
+        (NOTHING, ENGINE, "the image has no layers", "without --no-layers"),
+        (NOTHING, None, "the image has no layers", "without --no-layers"),
+    ],
 )
 def test_a_process_is_the_choice_where_it_cannot_and_says_so(
-    where: LockedPlatform, engine: Engine | None, reason: str
+    where: LockedPlatform, engine: Engine | None, reason: str, mended: str
 ) -> None:
     isolation, word = choose_isolation(None, where, engine)
     assert isolation == "process"
     assert word is not None
     assert reason in word
-    with pytest.raises(UnavailableError, match=reason):
+    with pytest.raises(UnavailableError, match=reason) as caught:
         choose_isolation("container", where, engine)
+    assert mended in str(caught.value.next_step)
 
 
 def test_what_is_asked_for_is_had_in_silence() -> None:

@@ -60,14 +60,14 @@ FRAMEWORKS: Mapping[str, UpstreamFramework] = {
 
 
 def choose(spec: str, device: str) -> FrameworkChoice:
-    """What ``NAME==VERSION`` asks for on ``device``; without a version the newest is left to the package index.
+    """What ``NAME==VERSION`` asks for on ``device``.
 
     Raises:
         InvalidInputError: another form, an unknown framework, or one that has no distribution for the device.
     """
     wanted = parse_requirement(spec)
     pins = [(clause.operator, clause.version) for clause in wanted.specifier]
-    if len(pins) > 1 or any(operator != "==" or version.endswith(".*") for operator, version in pins) or wanted.extras:
+    if len(pins) != 1 or any(operator != "==" or version.endswith(".*") for operator, version in pins) or wanted.extras:
         raise InvalidInputError(f"{spec!r} pins no framework version", next_step=f"write {wanted.name}==VERSION")
     framework = FRAMEWORKS.get(canonicalize_name(wanted.name))
     if framework is None:

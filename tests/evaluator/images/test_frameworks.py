@@ -8,7 +8,7 @@ from evaluator.images.frameworks import FRAMEWORKS, choose, parse_requirement
     ("spec", "framework", "requirement"),
     [
         ("onnxruntime==1.31.1", "onnxruntime", "onnxruntime==1.31.1"),
-        ("litert", "litert", "ai-edge-litert"),
+        ("litert==2.3.0", "litert", "ai-edge-litert==2.3.0"),
         ("pytorch==2.13.0", "pytorch", "torch==2.13.0"),
         ("tensorflow==2.21.0rc1", "tensorflow", "tensorflow-cpu==2.21.0rc1"),
     ],
@@ -30,7 +30,16 @@ def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["onnxruntime>=1.20", "onnxruntime==1.*", "onnxruntime==1,==1", "onnxruntime[x]==1", "", "-r file", "=="],
+    [
+        "onnxruntime",
+        "onnxruntime>=1.20",
+        "onnxruntime==1.*",
+        "onnxruntime==1,==1",
+        "onnxruntime[x]==1",
+        "",
+        "-r file",
+        "==",
+    ],
 )
 def test_what_pins_no_version_is_refused(spec: str) -> None:
     with pytest.raises(InvalidInputError):

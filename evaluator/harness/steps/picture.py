@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .interpolation import interpolate
 from .tensor import StepError, Tensor, by_rows, saturate
@@ -29,7 +29,7 @@ def decode(source: Source, *, color: str, exif: str) -> Tensor:
     """
     mode = "L" if color == "L" else "RGB"
     if isinstance(source, bytes):
-        with Image.open(io.BytesIO(source)) as opened:
+        with _opened(source) as opened:
             picture = ImageOps.exif_transpose(opened) if exif == "apply" else opened
             values = np.asarray(picture.convert(mode))
     else:
@@ -39,6 +39,13 @@ def decode(source: Source, *, color: str, exif: str) -> Tensor:
     if color == "L":
         values = values[..., np.newaxis]
     return Tensor(values[..., ::-1] if color == "BGR" else values, "HWC")
+
+
+def _opened(content: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError as error:  # Pillow names an address in memory, which belongs in no record
+        raise StepError("the file is no picture that can be decoded") from error
 
 
 def resize(

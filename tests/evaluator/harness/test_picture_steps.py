@@ -68,6 +68,12 @@ def test_decode_turns_a_picture_only_when_told() -> None:
     np.testing.assert_array_equal(decode(content, color="RGB", exif="apply").values, np.rot90(picture, -1))
 
 
+def test_what_is_no_picture_is_told_without_an_address_in_memory() -> None:
+    with pytest.raises(StepError) as caught:
+        decode(b"no picture", color="RGB", exif="ignore")
+    assert str(caught.value) == "the file is no picture that can be decoded"
+
+
 def test_decode_reads_a_jpeg_in_full_however_small_the_result() -> None:
     smooth = Image.fromarray(noise(8, 8, 3)).resize((640, 480), Image.Resampling.BICUBIC)
     content = encoded(smooth, "JPEG")

@@ -37,6 +37,10 @@ _SOURCE: Final = re.compile(rf"dvc://({_URL})@([^/@]+)/(.+)", re.DOTALL)
 _SECRET: Final = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
 
 
+class NoRepositoryError(InvalidInputError):
+    """The path of a repository leads nowhere: it is written wrongly, or it was moved."""
+
+
 @dataclass(frozen=True, slots=True)
 class DvcSource:
     """A file or folder of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one.
@@ -211,10 +215,21 @@ def _opened(source: DvcSource) -> Iterator[Any]:
     file_system = _file_system()
     with ExitStack() as opened:
         with _failures_named(source):
+            _check_there(source)
             files = file_system(source.repository, rev=source.revision)
             opened.callback(files.close)
             _commit(source, files)
         yield files
+
+
+def _check_there(source: DvcSource) -> None:
+    """A repository that is a path must be there: git would say of any other that it cannot be reached."""
+    if "://" not in source.repository and not Path(source.repository).exists():
+        raise NoRepositoryError(
+            f"{source.repository} does not exist",
+            where=str(source),
+            next_step="correct the path of the repository; a relative one starts at the manifest's folder",
+        )
 
 
 def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships no types

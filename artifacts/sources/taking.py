@@ -9,7 +9,7 @@ from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.fetching import fetch
 from artifacts.progress import SILENT, Progress
-from artifacts.sources.dvc import DvcSource
+from artifacts.sources.dvc import DvcSource, NoRepositoryError
 from artifacts.sources.network import LARGEST
 from artifacts.sources.opening import RemoteSource
 from artifacts.store import BlobStore, read, refuse_other
@@ -25,7 +25,7 @@ def settled(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteS
     """
     try:
         return source.resolved()
-    except UnavailableError:
+    except (UnavailableError, NoRepositoryError):
         if store.exists(expected):
             return source
         raise

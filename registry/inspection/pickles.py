@@ -63,11 +63,19 @@ def _globals(stream: BinaryIO) -> Iterator[str]:
 def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
     """Each operation of one pickle, with the global that it names, empty where it names none.
 
-    A name from the stack counts only where its two words were pushed right before: else nobody can tell.
+    A name from the stack counts only where its two words were pushed right before: else nobody can tell. An operation
+    that takes more than was ever pushed, or back to a mark where none was set, ends it, as every unpickler does there:
+    so words in a text call nothing. INST alone may look its name up before it misses its mark.
     """
+    marked, most = False, 0  # values that the stack can have, at the most: what a mark sets apart is never subtracted
     words: list[str] = []  # pushed since the last operation that is neither a push of text nor a note of one
     memo: dict[int, str] = {}
     for operation, argument, _ in pickletools.genops(stream):
+        sliced = pickletools.stackslice in operation.stack_before
+        if not (marked or operation.name == "INST" if sliced else len(operation.stack_before) <= most):
+            return
+        marked = marked or operation.name == "MARK"
+        most += len(operation.stack_after) - (0 if sliced else len(operation.stack_before))
         named = ""
         if operation.name == "MEMOIZE":
             memo[len(memo)] = words[-1] if words else _UNKNOWN

@@ -193,3 +193,28 @@ def test_an_archive_that_should_not_be_unpacked_says_why(content: bytes, words: 
     found = list(faults(io.BytesIO(content)))
     assert bool(found) == bool(words), found
     assert not words or words in found[0]
+
+
+@pytest.mark.parametrize("text", [b"bird\ncat\n", b"Rose\n", b"0.1 bird\nioo\nfrog\n", b"cow\nbull\nox\nRat\n"])
+def test_words_are_no_pickle(text: bytes) -> None:
+    """Each begins with an operation that takes what was never pushed: no unpickler goes on behind it."""
+    with pytest.raises(Exception):  # noqa: B017, PT011 - anything at all
+        pickle.loads(text)
+    assert reasons(io.BytesIO(text)) == ()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"cposix\nsystem\n(S'x'\ntR.",
+        b"(S'x'\niposix\nsystem\n.",
+        b"(cposix\nsystem\nS'x'\no.",
+        b"N0cposix\nsystem\n(S'x'\ntR.",
+        b"(10cposix\nsystem\n(S'x'\ntR.",
+        b"(NNNtN20cposix\nsystem\n(S'x'\ntR.",
+        b"Np0\n0g0\n0cposix\nsystem\n(S'x'\ntR.",
+        b"iposix\nsystem\n",
+    ],
+)
+def test_code_that_begins_as_text_is_found(code: bytes) -> None:
+    assert reasons(io.BytesIO(code)) == (CALL,)

@@ -19,7 +19,7 @@ from registry.importing.outline import Lines, block, entry, flow
 from registry.inspection.arrays import read_arrays
 from registry.inspection.datasets import idx_sizes
 from registry.inspection.protobuf import MalformedError
-from registry.outlining.given import Given, heading, name_of
+from registry.outlining.given import Given, heading, name_of, refuse_empty
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SOUNDS = (".wav",)
@@ -61,6 +61,9 @@ def _folder(given: Given) -> Lines:
              (("image-index", PICTURES), ("wav-index", SOUNDS))}  # fmt: skip
     form = max(kinds, key=lambda one: len(kinds[one]))
     if not kinds[form]:
+        if found := [place.name for _, place in files if _is_pictures(place)]:
+            what = f"{given.path.name} holds idx files of pictures: {', '.join(found[:_SHOWN])}"
+            raise InvalidInputError(what, where=str(given.path), next_step="name one of these files itself")
         return [*_bare(f"{given.path.name} holds no pictures, no sounds and no index", given.notes)]
     samples, notes = kinds[form], given.notes
     classes = sorted({path.split("/")[0] for path in samples if "/" in path})
@@ -74,9 +77,18 @@ def _folder(given: Given) -> Lines:
     return [*entry("format", form), todo, *block("files", given.file(given.path))]
 
 
+def _is_pictures(path: Path) -> bool:
+    with _unpacked(path) as stream:
+        try:
+            return len(idx_sizes(stream)) > 1
+        except MalformedError:
+            return False
+
+
 def _index(given: Given, path: Path) -> Lines:
     """An index of samples: they are counted, and the folders in which they lie are trees."""
     rows, notes = list(_rows(path)), given.notes
+    refuse_empty(path, len(rows))
     endings = {PurePosixPath(row[0]).suffix.lower() for row in rows}
     form = "image-index" if endings <= set(PICTURES) else "wav-index" if endings <= set(SOUNDS) else None
     lines = entry("format", form) if form else [
@@ -150,6 +162,7 @@ def _parquet(given: Given) -> Lines:
 
 def _one_file(given: Given, form: str, what: str, samples: int | None, notes: Notes) -> Lines:
     """A split that is one file, whose fields its author knows."""
+    refuse_empty(given.path, samples)
     split = [f"file: {flow(given.path.name)}"]
     ask = (
         "write fields: {FIELD: KEY, label: KEY}, such as {image: x_test, label: y_test}; without label if there is none"
@@ -172,6 +185,7 @@ def _coco(given: Given) -> Lines:
         except (ValueError, KeyError, TypeError) as error:
             what = f"{path.name} holds no annotations of COCO's: {error}"
             raise InvalidInputError(what, where=str(path), next_step="name another file") from error
+    refuse_empty(path, len(names))
     folders = [folder for folder in (path.parent, *sorted(path.parent.iterdir())) if folder.is_dir()]
     found = next((folder for folder in folders if names and (folder / names[0]).is_file()), None)
     split = [f"annotations: {flow(path.name)}"]

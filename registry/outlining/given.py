@@ -73,3 +73,14 @@ def name_of(path: Path) -> str | None:
         return native_name(Path(path.name.removesuffix(".gz")).stem)
     folder = path if path.is_dir() else path.parent
     return native_name(folder.name.removesuffix(".savedmodel"))
+
+
+def refuse_empty(path: Path, samples: int | None) -> None:
+    """Nothing, where there are samples, or their number is unknown.
+
+    Raises:
+        InvalidInputError: there is none, of which no split can be.
+    """
+    if samples == 0:
+        what = f"{path.name} has no samples"
+        raise InvalidInputError(what, where=str(path), next_step="name a file that has some")

@@ -225,6 +225,9 @@ def test_without_a_file_every_key_is_asked_for(kind: Kind, tmp_path: Path) -> No
         ("model", "net.safetensors", b"", "net.safetensors is no safetensors file"),
         ("model", "saved_model.pb", b"", "saved_model.pb is no SavedModel: it holds no graph"),
         ("dataset", "test.csv", b"file,label\n", "no column 'path'"),
+        ("dataset", "test.csv", b"path,label\n", "test.csv has no samples"),
+        ("dataset", "test.jsonl", b"\n", "test.jsonl has no samples"),
+        ("dataset", "test.json", b'{"images": []}', "test.json has no samples"),
         ("dataset", "test.idx", b"PNG", "nothing is known of files like test.idx"),
         ("dataset", "labels.idx", b"\0\0\x08\x01\0\0\0\x05" + bytes(5), "holds 5 labels, and no pictures"),
         ("dataset", "test.npz", b"", "is no npz file"),
@@ -246,3 +249,14 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
 
 def test_every_case_is_tested() -> None:
     assert {path.stem for path in CASES.iterdir()} == set(GIVEN)
+
+
+def test_of_a_folder_of_idx_files_the_pictures_are_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    (folder / "t10k-images.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2, 1, 1) + b"ab"))
+    (folder / "t10k-labels").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", 2) + b"ab")
+    (folder / "broken.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(InvalidInputError, match=r"mnist holds idx .*: t10k-images\.gz\n") as caught:
+        outlined("dataset", folder, tmp_path)
+    assert caught.value.next_step == "name one of these files itself"

@@ -1,7 +1,9 @@
 """Taking an artifact out again: its files, verified, and a manifest that publishes them."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
     """Write the files of a published manifest below ``folder``, and a manifest that has them as sources; how many.
 
     Raises:
-        IntegrityError: a blob is not what its digest says; no file is left of it.
+        IntegrityError: a blob is not what its digest says; no file is left of it, and no empty folder.
         InvalidInputError: the folder holds something already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -27,7 +29,10 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
     document = plain(manifest)
     files = [entry for file in document.get("files", ()) for entry in _expanded(file, store)]
     bring(store, (descriptor for _, descriptor in files))
-    with progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance:
+    with (
+        _no_empty_folders(folder),
+        progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance,
+    ):
         for path, descriptor in files:
             copy_out(store, descriptor, folder / path, name=path, advance=advance)
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,6 +42,20 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
     # JSON is YAML, and says what was published without a choice of style.
     (folder / MANIFEST).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return len(files)
+
+
+@contextmanager
+def _no_empty_folders(folder: Path) -> Iterator[None]:
+    """Where it fails inside, no folder stays empty of those that were made, ``folder`` among them."""
+    before = folder.exists()
+    try:
+        yield
+    except BaseException:
+        for path, _, _ in os.walk(folder, topdown=False):
+            if not before or Path(path) != folder:
+                with suppress(OSError):  # it has files
+                    Path(path).rmdir()
+        raise
 
 
 def _expanded(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descriptor]]:

@@ -18,11 +18,13 @@ from artifacts.digest import Descriptor, digest_bytes, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
+from artifacts.progress import SILENT
 from artifacts.sources import Access, Network
 from artifacts.store import verify
 from artifacts.trees import read_tree
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import VersionTakenError
+from registry.export import export
 from registry.manifests import Dataset, Image, files_of
 from registry.names import parse_reference
 from registry.publishing import Draft, publish, rehearse
@@ -110,6 +112,21 @@ def test_publishing_again_replaces_a_damaged_blob(author: Author, store: LocalSt
     place.write_bytes(GRAPH[:-1] + b"f")
     assert not publish(draft, store, catalogue).changed
     verify(store, digest_bytes(GRAPH), name="net.onnx")
+
+
+def test_getting_what_is_damaged_leaves_no_folder(
+    author: Author, store: LocalStore, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    publish(author(MODEL, {"net.onnx": GRAPH}), store, catalogue)
+    place = store.path(digest_bytes(GRAPH))
+    place.chmod(0o644)
+    place.write_bytes(GRAPH[:-1] + b"f")
+    (tmp_path / "mine").mkdir()
+    for name in ("got", "mine"):
+        with pytest.raises(IntegrityError):
+            export(catalogue.manifest(NET), store, tmp_path / name, SILENT)
+    assert not (tmp_path / "got").exists()
+    assert list((tmp_path / "mine").iterdir()) == []
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.0.0+rebuilt"])

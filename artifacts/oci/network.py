@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 15.0
 _SILENCE_SECONDS = 60.0  # between two pieces of an answer
+_LASTING = {
+    "WRONG_VERSION_NUMBER": "write oci+http:// for a registry of this machine that answers without TLS",
+    "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
+}
+"""What to do about errors of TLS, by OpenSSL's word for them: another try meets them again."""
 
 
 class TransientError(UnavailableError):
@@ -48,6 +53,9 @@ def network(url: str) -> Iterator[None]:
     except (httpx.HTTPError, OSError) as error:
         shown = shown_url(url)
         reason = str(error) or type(error).__name__
+        for sign, step in _LASTING.items():
+            if sign in reason:
+                raise UnavailableError(f"{shown} cannot be reached: {reason}", where=shown, next_step=step) from error
         raise TransientError(
             f"{shown} cannot be reached: {reason}", where=shown, next_step="look at the network and try again"
         ) from error

@@ -76,6 +76,12 @@ def parse_reference(text: str) -> Reference:
         raise InvalidInputError(f"{text} does not begin with the host of a registry", where=text, next_step=_FORM)
     if ":" in path:
         raise InvalidInputError(f"{text} has a tag, and tags move", where=text, next_step=_FORM)
+    if path != path.lower():
+        raise InvalidInputError(
+            f"{text} names no repository of {host}: repositories are lower case",
+            where=text,
+            next_step=f"write {path.lower()}",
+        )
     if not _PATH.fullmatch(path) or len(rest) > _LONGEST:
         raise InvalidInputError(f"{text} names no repository of {host}", where=text, next_step=_FORM)
     repository = Repository(host, path, plain=_SCHEMES[scheme])

@@ -232,6 +232,17 @@ def test_nobody_there(registry_server: RegistryServer) -> None:
         client.stat_blob(BLOB.digest)
 
 
+@pytest.mark.parametrize(("tls", "step"), [(False, "write oci+http://"), (True, "with SSL_CERT_FILE")])
+def test_tls_that_fails_says_what_to_do(tls: bool, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with serving_web(tls=tls) as server:
+        client = RegistryClient(Repository(server.origin.partition("://")[2], "tls"))
+        with pytest.raises(UnavailableError, match="cannot be reached") as caught:
+            client.stat_blob(BLOB.digest)
+    assert step in str(caught.value)
+    assert server.asked == []
+
+
 def test_what_may_not_be_deleted_says_how_to_allow_it(tmp_path: Path) -> None:
     with serving(tmp_path, deletes=False) as server:
         client = RegistryClient(server.repository("kept"))

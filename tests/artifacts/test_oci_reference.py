@@ -37,7 +37,7 @@ def test_repositories(text: str, repository: Repository, url: str) -> None:
         ("oci://ghcr.io", "does not begin with the host"),
         ("oci:///m", "does not begin with the host"),
         ("oci://ghcr.io/m:latest", "has a tag, and tags move"),
-        ("oci://ghcr.io/M", "names no repository of ghcr.io"),
+        ("oci://ghcr.io/M", "names no repository of ghcr.io: repositories are lower case"),
         ("oci://ghcr.io/a//b", "names no repository"),
         ("oci://ghcr.io/a/../b", "names no repository"),
         ("oci://ghcr.io/" + "a" * 300, "names no repository"),

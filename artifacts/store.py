@@ -13,7 +13,10 @@ from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, in_turn, unnoticed
 
 AT_ONCE = 4
-REPAIR = "publish the file again: the right bytes replace the damaged ones"
+REPAIR = (
+    "publish the file again, or do again the `bundle import` or `image build` that brought it: the right bytes replace "
+    "the damaged ones"
+)
 
 
 class BlobNotFoundError(UnknownNameError):
@@ -151,7 +154,7 @@ def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[
             pool.shutdown(cancel_futures=True)
 
 
-def mismatch(name: str, expected: Digest, found: Descriptor, *, next_step: str = REPAIR) -> IntegrityError:
+def mismatch(name: str, expected: Digest, found: Descriptor, *, next_step: str) -> IntegrityError:
     """The error of bytes that are not what their digest says: names the file and both digests."""
     return IntegrityError(
         f"{name} is not what its digest says: expected {expected}, found {found.digest} ({found.size} bytes)",
@@ -185,7 +188,7 @@ def verify(
         except OSError as error:
             raise _unreadable(name, digest, error) from error
     if found.digest != digest:
-        raise mismatch(name, digest, found)
+        raise mismatch(name, digest, found, next_step=_repair(store))
     if size is not None and found.size != size:
         raise IntegrityError(
             f"{name} has {found.size} bytes, and {size} are written down for it, under the same digest {digest}",
@@ -209,7 +212,7 @@ def read(store: BlobStore, digest: Digest, *, name: str) -> bytes:
             raise _unreadable(name, digest, error) from error
     found = Descriptor(digest_bytes(content), len(content))
     if found.digest != digest:
-        raise mismatch(name, digest, found)
+        raise mismatch(name, digest, found, next_step=_repair(store))
     return content
 
 
@@ -224,7 +227,7 @@ def hand_out(
     with _opened(store, blob.digest, name) as stream:
         found = relay(stream, take, advance)
     if found != blob:
-        raise mismatch(name, blob.digest, found)
+        raise mismatch(name, blob.digest, found, next_step=_repair(store))
 
 
 def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, advance: Advance = unnoticed) -> None:
@@ -258,6 +261,13 @@ def _opened(store: BlobStore, digest: Digest, name: str) -> Iterator[BinaryIO]:
         ) from error
     except IntegrityError as error:
         raise IntegrityError(f"{name}: {error.what}", where=name, next_step=error.next_step) from error
+
+
+def _repair(store: BlobStore) -> str:
+    """What to do about a damaged blob of ``store``: one that lies elsewhere too may be intact there."""
+    if isinstance(store, BringingStore):
+        return f"free the copy here, with `benchlock gc --local`, if the repository's is intact; else {REPAIR}"
+    return REPAIR
 
 
 def _unreadable(name: str, digest: Digest, error: OSError) -> UnavailableError:

@@ -88,8 +88,8 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
 
     registry = invocation.opened
     store = mirrored(registry, "--local") if local else None
+    evicted = None if store is None else store.evict(dry_run=dry_run)  # first: a damaged listing would stop collect
     freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
-    evicted = None if store is None else store.evict(dry_run=dry_run)
     if invocation.as_json:
         document: dict[str, Any] = {"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run}
         output.print_json(document if evicted is None else document | {"local": _evicted_document(evicted)})

@@ -18,6 +18,7 @@ from artifacts.progress import SILENT
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, request, written
+from tests.support.locked import flip
 from tests.support.registry_server import RegistryServer, free_port, serving
 
 GRAPH_DIGEST = digest_bytes(GRAPH.read_bytes())
@@ -147,6 +148,19 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
     assert len(local_blobs(published)) == count
     error = Commands(tmp_path / "local").error(2, "gc", "--local")
     assert "this one has none" in error["message"]
+
+
+def test_copies_that_are_damaged_here_are_freed_and_come_again(published: Commands, tmp_path: Path) -> None:
+    """Listings too, without which nobody knows what is garbage."""
+    published.done("publish", written(tmp_path / "tree.yaml", tiny.tree_of_digits("tree")))
+    count = len(local_blobs(published))
+    for copy in local_blobs(published):
+        flip(copy)
+    error = published.error(4, "get", "model/digits-onnx", "-o", tmp_path / "got")
+    assert "benchlock gc --local" in error["next"]
+    freed = published.done("gc", "--local")
+    assert (freed["blobs"], freed["local"]["blobs"]) == (0, count)
+    assert published.done("verify") == {"blobs": count, "damaged": []}
 
 
 def test_damage_in_the_repository_is_named(published: Commands, registry_server: RegistryServer) -> None:

@@ -231,6 +231,19 @@ def test_the_last_good_copy_is_not_evicted(server: RegistryServer, tmp_path: Pat
         verify(store, blob.digest, name="needed", size=blob.size)
 
 
+def test_a_copy_that_is_damaged_here_alone_is_evicted_and_comes_again(server: RegistryServer, tmp_path: Path) -> None:
+    store = mirrored(server, tmp_path / "home")
+    store.put(io.BytesIO(CONTENT))
+    copy = store.path(DIGEST)
+    copy.unlink()
+    copy.write_bytes(b"damaged")
+    with pytest.raises(IntegrityError) as caught:
+        verify(store, DIGEST, name="weights")
+    assert "gc --local" in str(caught.value)
+    store.evict()
+    verify(store, DIGEST, name="weights")
+
+
 def test_nothing_is_evicted_where_the_registry_does_not_answer(server: RegistryServer, tmp_path: Path) -> None:
     with proxy_to(server.port) as proxy:
         store = mirrored(server, tmp_path / "home", port=proxy.port)

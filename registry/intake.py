@@ -23,7 +23,7 @@ from artifacts.store import BlobStore, refuse_other
 from artifacts.trees import TreeEntry, put_tree
 from registry.drafts import Draft, placed
 from registry.manifests import File, files_of
-from registry.problems import Problems
+from registry.problems import EchoError, Problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,12 @@ def take_in(draft: Draft, store: BlobStore, progress: Progress, problems: Proble
     sources = []
     for index, file in enumerate(files_of(draft.manifest)):  # all of them before one is read, which may take long
         place = f"files[{index}].source ({draft.path})"
-        with problems.noted(), placed(place):
-            sources.append((place, file, _source(file, draft)))
+        with problems.noted():
+            with placed(place):
+                source = _source(file, draft)
+            with placed(f"files[{index}].sha256 ({draft.path})"):
+                _check_digest(file, source)
+            sources.append((place, file, source))
     for place, file, source in sources:
         with problems.noted(), placed(place):
             if isinstance(source, FileSource | FolderSource):
@@ -62,11 +66,12 @@ def _source(file: File, draft: Draft) -> Source:
         raise InvalidInputError(f"{file.path} has no source", next_step="write where the file comes from")
     source = open_source(file.source, draft.path.parent, draft.access)
     _check_kind(file, source)
-    if not isinstance(source, FileSource | FolderSource) and file.sha256 is UNSET:
-        raise InvalidInputError(
-            f"{file.path} is remote and has no sha256", next_step="write the digest that it must have"
-        )
     return source
+
+
+def _check_digest(file: File, source: Source) -> None:
+    if not isinstance(source, FileSource | FolderSource) and file.sha256 is UNSET:
+        raise EchoError(f"{file.path} is remote and has no sha256", next_step="write the digest that it must have")
 
 
 def _check_kind(file: File, source: Source) -> None:

@@ -3,7 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from artifacts.errors import BenchlockError, IntegrityError
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+
+
+class EchoError(InvalidInputError):
+    """What the rules of manifests say of the same place too, where a manifest was held to them."""
 
 
 class Problems:
@@ -27,6 +31,11 @@ class Problems:
             if (one.what, one.where) not in known:
                 self.found.append(one)
 
+    def tell_of(self, where: str | None) -> bool:
+        """Whether one of them is of the same place, whatever line it is told with."""
+        place = _place(where)
+        return bool(place) and any(_place(one.where) == place for one in self.found)
+
     def refuse(self) -> None:
         """Nothing, where nothing was found.
 
@@ -35,6 +44,11 @@ class Problems:
         """
         if self.found:
             raise leading(self.found)
+
+
+def _place(where: str | None) -> str:
+    path, bracket, _ = (where or "").partition(" (")
+    return path if bracket else ""
 
 
 def leading(found: list[BenchlockError]) -> BenchlockError:

@@ -23,7 +23,7 @@ from registry.manifests import Manifest, files_of, manifest_digest
 from registry.manifests.identity import content as manifest_content
 from registry.manifests.identity import parse_published, with_files
 from registry.packaging import name_version
-from registry.problems import Problems
+from registry.problems import EchoError, Problems
 
 __all__ = ["Draft", "publish", "publish_all", "rehearse", "rehearse_all"]
 
@@ -133,9 +133,13 @@ def _prepare_one(
     draft: Draft, store: BlobStore, progress: Progress, problems: Problems, warn: Callable[[str], None]
 ) -> _Prepared | None:
     """One of them; None where a file is missing or wrong, so that there is no such manifest."""
-    taken = take_in(draft, store, progress, problems)
+    met = Problems()
+    taken = take_in(draft, store, progress, met)
     untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
-    inspect(draft.manifest, Content(str(draft.path), store, taken.files, untaken), problems, ask=draft.ask, warn=warn)
+    inspect(draft.manifest, Content(str(draft.path), store, taken.files, untaken), met, ask=draft.ask, warn=warn)
+    for error in met.found:
+        if not (isinstance(error, EchoError) and problems.tell_of(error.where)):
+            problems.add(error)
     if untaken or problems.found:
         return None
     with problems.noted():

@@ -9,6 +9,7 @@ from typing import BinaryIO, cast
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
+from registry.problems import EchoError
 
 _GZIP = b"\x1f\x8b"
 
@@ -65,7 +66,8 @@ class Content:
         """
         if path not in self.files:
             self.refuse_untaken(path)
-            raise self.error(f"{path} is none of the files", wanted_by, "correct the path, or add the file")
+            what = f"{path} is none of the files"
+            raise EchoError(what, where=self.where(wanted_by), next_step="correct the path, or add the file")
         return self.store.open(self.files[path].digest)
 
     @contextmanager

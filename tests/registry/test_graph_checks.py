@@ -119,6 +119,14 @@ def test_all_that_is_wrong_is_told_at_once(found: Callable[..., list[BenchlockEr
     ]  # fmt: skip
 
 
+def test_what_the_rules_of_manifests_tell_is_told_once(found: Callable[..., list[BenchlockError]]) -> None:
+    text = MODEL.replace("label_offset: 0}", "label_offset: 0, labels: label.txt}")
+    remote = "dvc://https://example.com/repo@v1/weights.bin"
+    text += f"  - {{path: weights.bin, role: weights, source: '{remote}'}}\n"
+    problems = told(found(text, net_onnx=graphs.graph(graphs.PICTURE, {"y": (F32, ["n", 2])})))
+    assert [where for where, _ in problems] == ["files[1].sha256", "outputs[0].labels"]
+
+
 def test_an_input_with_a_default_needs_no_feeding(found: Callable[..., list[BenchlockError]]) -> None:
     scale = helper.make_tensor("scale", F32, [1], [2.0])
     model = graphs.model({**graphs.PICTURE, "scale": (F32, [1])}, initial=[scale])

@@ -65,19 +65,23 @@ def read_draft(path: Path) -> "Draft":
     from registry import drafts  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
-    text = read_text(file, next_step=f"name a manifest, or a folder with a {MANIFEST}")
+    text = read_text(
+        file,
+        next_step=f"name a manifest, or a folder with a {MANIFEST}",
+        recode=f"save it as UTF-8; of a model's file, benchlock init model {file} writes the manifest",
+    )
     return drafts.read_draft(text, str(file), file.absolute(), source_access())
 
 
-def read_text(path: Path, *, next_step: str) -> str:
-    """The UTF-8 text of a file that a user named."""
+def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
+    """The UTF-8 text of a file that a user named; ``recode`` is the next step where it is none."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{path} is not UTF-8: {error.reason} at byte {error.start}",
             where=str(path),
-            next_step="save it as UTF-8",
+            next_step=recode,
         ) from error
     except OSError as error:
         raise InvalidInputError(
@@ -157,7 +161,20 @@ def show(invocation: Invocation, target: str) -> None:
             output.echo("\nof")
             output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
         return
+    _refuse_lock(target)
     _show_artifact(invocation, target)
+
+
+def _refuse_lock(target: str) -> None:
+    from api.cli.lock_commands import ID_PREFIX  # noqa: PLC0415
+
+    if target.startswith(ID_PREFIX) or (target.endswith(".lock") and Path(target).is_file()):
+        step = f"benchlock runs --lock {target} lists its runs, and show says of a run what was locked"
+        raise InvalidInputError(
+            f"{target} is a lock, no artifact",
+            where=target,
+            next_step=step if target.startswith(ID_PREFIX) else f"read it, it is text; {step}",
+        )
 
 
 def _show_artifact(invocation: Invocation, target: str) -> None:

@@ -1,5 +1,6 @@
 """resolve, lock, diff: from a question to a lockfile."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from registry.resolution.candidates import Resolution
 
 ID_PREFIX = "sha256:"
+_LOCK_ID = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
 REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="A request file.")
 AS_OF = click.option(
     "--as-of", metavar="TIME", default="", help="As the catalogue was then, such as 2026-11-20T12:00:00Z."
@@ -58,7 +60,12 @@ def read_request(path: Path, as_of: str) -> "Request":
     from registry.requests import parse_request  # noqa: PLC0415
     from registry.requests import read_request as read  # noqa: PLC0415
 
-    request = read(read_text(path, next_step="name a request file"), str(path))
+    text = read_text(path, next_step="name a request file")
+    if _LOCK_ID.search(text):
+        raise InvalidInputError(
+            f"{path} is a lockfile, no request", where=str(path), next_step=f"benchlock run {path}, or name its request"
+        )
+    request = read(text, str(path))
     return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 

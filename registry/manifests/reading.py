@@ -12,6 +12,8 @@ from registry.problems import Problems
 from registry.yaml import Document, Todo, open_todos, read
 
 _MISSING = re.compile(r"the key '(\w+)' is missing.*")
+_REQUEST = "evaluation"
+"""The kind of a request."""
 _WORD = re.compile(r"\w+")
 
 
@@ -42,9 +44,13 @@ def examine(text: bytes | str, name: str) -> Reading:
     """As ``read_authored``, of a manifest that may break rules.
 
     Raises:
-        InvalidInputError: the text is no YAML.
+        InvalidInputError: the text is no YAML, or it is a request.
     """
     document, problems = read(text, name), Problems()
+    if isinstance(document.value, dict) and document.value.get("kind") == _REQUEST:
+        raise InvalidInputError(
+            f"{name} is a request, no manifest", where=name, next_step=f"benchlock lock {name} answers it"
+        )
     todos = open_todos(text if isinstance(text, str) else text.decode("utf-8-sig"))
     for todo in todos:
         problems.add(_unfinished(todo, name))

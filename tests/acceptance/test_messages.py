@@ -67,6 +67,22 @@ FAULTS = {
     "missing file": Fault("publish missing-file.yaml", 2, "invalid-input", ("gone.onnx does not exist", "files[0]")),
     "YAML syntax": Fault("publish syntax.yaml", 2, "invalid-input", ("syntax.yaml, line 3", "not YAML")),
     "no UTF-8": Fault("publish latin.yaml", 2, "invalid-input", ("latin.yaml is not UTF-8", "byte 22")),
+    "model for its manifest": Fault(
+        "publish latin.yaml", 2, "invalid-input", ("benchlock init model latin.yaml writes the manifest",)
+    ),
+    "request for a manifest": Fault(
+        "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "benchlock lock good.yaml")
+    ),
+    "lock for a request": Fault(
+        "lock good.lock", 2, "invalid-input", ("good.lock is a lockfile", "benchlock run good.lock")
+    ),
+    "lock for an artifact": Fault(
+        "show good.lock", 2, "invalid-input", ("good.lock is a lock, no artifact", "runs --lock good.lock")
+    ),
+    "lock id for an artifact": Fault(f"show {NO_LOCK}", 2, "invalid-input", ("is a lock", f"runs --lock {NO_LOCK}")),
+    "no framework version": Fault(
+        "image build onnxruntime --no-layers", 2, "invalid-input", ("pins no framework version", "onnxruntime==VERSION")
+    ),
     "empty manifest": Fault("publish empty.yaml", 2, "invalid-input", ("empty.yaml", "no document")),
     "no manifest": Fault("publish nothing.yaml", 2, "invalid-input", ("nothing.yaml", "No such file")),
     "folder without manifest": Fault("publish .", 2, "invalid-input", ("manifest.yaml",)),

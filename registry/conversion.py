@@ -18,6 +18,8 @@ from registry.problems import Problems
 from registry.yaml import Document, Place
 
 _SHOWN = 60
+_UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
+"""A unit of each key that is written with one."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
 
 
@@ -161,10 +163,19 @@ def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInp
     expected = " or ".join(dict.fromkeys(_name(kind) for kind in kinds))
     if isinstance(value, int | float) and any(isinstance(kind, inspect.StrType) for kind in kinds):
         written = place.spelling or _shown(value)
-        return place.error(f"expected {expected}, found {_called(value)}: {written}", f'quote it: "{written}"')
+        return place.error(f"expected {expected}, found {_called(value)}: {written}", _as_text(place.path, written))
     found = f"{_called(value)}: {_shown(value)}" if isinstance(value, str | int | float) else _called(value)
     step = f"write {'one of them' if expected.startswith('one of') else expected}"
     return place.error(f"expected {expected}, found {found}", step)
+
+
+def _as_text(path: str, written: str) -> str:
+    """How to write a number as the text that is meant: with quotes alone, unless that would be refused in turn."""
+    key = path.rpartition(".")[2]
+    if path == "version":
+        return 'write MAJOR.MINOR.PATCH, such as "1.2.0"'
+    unit = _UNITS.get(key)
+    return f'quote it: "{written}"' if unit is None else f'write it with its unit, such as "{written}{unit}"'
 
 
 def _name(kind: inspect.Type) -> str:

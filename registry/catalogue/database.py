@@ -1,6 +1,7 @@
 """Opening the database, and the two kinds of transaction that every room uses: one reads, one writes."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from artifacts.canonical import canonical
 from artifacts.errors import BenchlockError, UnavailableError
 
 BUSY_TIMEOUT_MS = 30_000
+_PAUSE_MS = 50
 
 
 def open_engine(path: Path) -> Engine:
@@ -86,7 +88,22 @@ def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> 
         "synchronous=FULL",
         "foreign_keys=ON",
     ):
-        connection.execute(f"PRAGMA {pragma}").close()
+        _insist(connection, f"PRAGMA {pragma}")
+
+
+def _insist(connection: sqlite3.Connection, statement: str) -> None:
+    """Execute it as soon as nobody is in the way.
+
+    SQLite does not wait by itself where a new database changes to the write-ahead log while another process opens it.
+    """
+    for _ in range(BUSY_TIMEOUT_MS // _PAUSE_MS):
+        try:
+            return connection.execute(statement).close()
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
+        time.sleep(_PAUSE_MS / 1000)
+    return connection.execute(statement).close()
 
 
 def _begin(connection: Connection) -> None:

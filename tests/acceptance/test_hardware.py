@@ -139,9 +139,12 @@ def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Comma
     registry.done("get", "image/onnxruntime-cpu", "-o", folder)
     image = json.loads((folder / "manifest.yaml").read_text())
     image["name"], image["platforms"][0]["device"] = "onnxruntime-cuda12", "cuda12"
-    registry.done("publish", written(folder / "manifest.yaml", image), *tiny.author(tmp_path / "manifests")[2:])
-    fast = with_accelerators(registry, tmp_path, H200)
-    lock = lock_on(registry, tmp_path, device="cuda12", accelerator="H200")
+    registry.done("get", "framework/onnxruntime", "-o", tmp_path / "framework")
+    fresh = replace(registry, registry=tmp_path / "fresh")
+    drafts = (tmp_path / "framework", written(folder / "manifest.yaml", image))
+    fresh.done("publish", *drafts, *tiny.author(tmp_path / "manifests")[2:])
+    fast = with_accelerators(fresh, tmp_path, H200)
+    lock = lock_on(fresh, tmp_path, device="cuda12", accelerator="H200")
     answer = fast.call("run", lock, "--isolation", "process")
     assert (answer.code, answer.document["outcome"], answer.document["metrics"]) == (1, "failed", [])
     assert answer.document["failure"]["class"] == "load"

@@ -281,7 +281,7 @@ def test_the_first_digits_of_an_id_will_do(desk: Desk) -> None:
 def test_a_lock_of_a_newer_minor_schema_is_read_with_a_warning(desk: Desk) -> None:
     answer = desk.call("diff", CASES / "1.9.lock", CASES / "1.9.lock")
     assert (answer.code, answer.document) == (0, {"changes": []})
-    assert "schema 1.9, newer than 1.0: what is new in it is kept, not used" in answer.stderr
+    assert "schema 1.9, newer than 1.1: what is new in it is kept, not used" in answer.stderr
 
 
 def test_a_lock_of_a_newer_major_schema_is_refused(desk: Desk) -> None:

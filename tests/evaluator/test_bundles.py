@@ -395,7 +395,7 @@ def without_run(files: Files) -> Files:
     return {name: text for name, text in files.items() if name not in gone} | {"index.json": canonical(index)}
 
 
-def rerun(change: Callable[[Document], None]) -> Change:
+def rerun(change: Callable[[Document], object]) -> Change:
     """The bundle with another record of its run."""
 
     def changing(files: Files) -> Files:

@@ -209,6 +209,9 @@ def test_one_wrong_bit_starts_nothing(bench: Bench, layered: Evaluation, engine:
 
 @pytest.mark.engine
 def test_an_interrupted_run_is_cancelled(bench: Bench, layered: Evaluation, engine: Engine) -> None:
+    # A shell tells what it starts in the background to ignore interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def interrupt() -> None:
         while not bench.records.unfinished():
             time.sleep(0.05)
@@ -217,9 +220,12 @@ def test_an_interrupted_run_is_cancelled(bench: Bench, layered: Evaluation, engi
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        bench.runner(engine).run(bench.stored(layered.lock()))
-    thread.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bench.runner(engine).run(bench.stored(layered.lock()))
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     run = bench.only()
     assert run.end is not None
     assert run.end.outcome == "cancelled"

@@ -31,6 +31,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For several processes (``-n``): what needs the engine or the base goes to one of them, at once; files stay whole."""
+
+    def light(item: pytest.Item) -> bool:
+        return not {"engine_url", "base_tarball"} & set(getattr(item, "fixturenames", ()))
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(item.path) if light(item) else "engine"))
+    items.sort(key=light)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what was skipped, for want of more than the cases."""
     if report.skipped and CASES_REASON not in str(report.longrepr):

@@ -263,7 +263,7 @@ files: [{path: t10k.gz, source: t10k.gz}, {path: labels, source: labels}]
 
 
 def test_an_idx_split_is_counted_in_its_header(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
-    files = {"t10k.gz": gzip.compress(idx(5, 8, 8)), "labels": idx(5)}
+    files = {"t10k.gz": gzip.compress(idx(5, 8, 8), mtime=0), "labels": idx(5)}
     published = publish(author(IDX, files), store, catalogue)
     assert isinstance(catalogue.manifest(published.reference), Dataset)
 
@@ -275,7 +275,7 @@ def test_an_idx_split_is_counted_in_its_header(author: Author, store: LocalStore
         (idx(5, 8, 8), idx(4), "labels for 5 pictures"),
         (b"\0\0\x08", idx(5), "is no idx file"),
         (b"PNG and more of it", idx(5), "is no idx file"),
-        (gzip.compress(idx(5, 8, 8))[:20], idx(5), "is no idx file"),
+        (gzip.compress(idx(5, 8, 8), mtime=0)[:20], idx(5), "is no idx file"),
     ],
 )
 def test_an_idx_split_that_is_not_what_it_says_is_refused(

@@ -18,7 +18,7 @@ demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for Py
 
 test: $(DEV) ## every test, with an engine of its own on a private socket (Debian as root: installs it)
 	@sh tests/support/system.sh
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/ruff format --check .

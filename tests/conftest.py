@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
+from xdist.scheduler import LoadScopeScheduling
 
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
@@ -22,6 +23,7 @@ from tests.support.registry_server import RegistryServer, serving
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
+ENGINE_ROOMS = ("tests/acceptance/", "tests/evaluator/images/", "tests/evaluator/runner/", "tests/examples/")
 _skipped: list[str] = []
 
 
@@ -31,15 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For several processes (``-n``): what needs the engine or the base goes to one of them, at once; files stay whole."""
+class _OneEngine(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
+    """Of several processes (``-n``) one runs all rooms that need the engine; elsewhere a file is run by one."""
 
-    def light(item: pytest.Item) -> bool:
-        return not {"engine_url", "base_tarball"} & set(getattr(item, "fixturenames", ()))
+    def _split_scope(self, nodeid: str) -> str:
+        return "engine" if nodeid.startswith(ENGINE_ROOMS) else nodeid.partition("::")[0]
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(str(item.path) if light(item) else "engine"))
-    items.sort(key=light)
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _OneEngine:
+    """How tests are spread when there are several processes."""
+    return _OneEngine(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

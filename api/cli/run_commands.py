@@ -166,7 +166,7 @@ def compare(invocation: Invocation, runs: tuple[str, ...], *, force: bool) -> No
 
 def _print_side_by_side(pairs: "list[tuple[Lock, Run]]") -> None:
     figures = [
-        {metric.name: figure(metric) for metric in (run.end.metrics if run.end is not None else ())} for _, run in pairs
+        {metric.key: figure(metric) for metric in (run.end.metrics if run.end is not None else ())} for _, run in pairs
     ]
     names = list(dict.fromkeys(name for figures_of_run in figures for name in figures_of_run))
     rows = [

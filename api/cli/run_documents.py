@@ -51,7 +51,7 @@ def metric_document(metric: Metric) -> dict[str, Any]:
         "n": metric.n,
         "ci": [metric.ci.low, metric.ci.high],
         "definition": metric.version,
-    }
+    } | ({} if metric.batch is None else {"batch": metric.batch})
 
 
 def print_run(run: Run) -> None:
@@ -86,7 +86,7 @@ def print_outcome(run: Run) -> None:
         spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
         output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     if end.metrics:
-        rows = [(metric.name, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
+        rows = [(metric.key, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
         output.print_table(("metric", "value", "95 % interval", "n"), rows)
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from artifacts.canonical import canonical
 from artifacts.digest import Descriptor
@@ -31,10 +31,11 @@ class _Metric(Struct, frozen=True, forbid_unknown_fields=True):
     name: _Name
     value: float
     unit: str
-    direction: Literal["higher", "lower"]
+    direction: Literal["higher", "lower", "none"]
     n: Count
     ci: tuple[float | None, float | None]
     version: Count
+    batch: Count | UnsetType = UNSET
 
 
 class _End(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +80,7 @@ def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
         "outcome": end.outcome,
         "failure_class": end.failure_class,
         "failure_message": end.failure_message,
-        "metrics": [_metric(metric) for metric in sorted(end.metrics, key=lambda metric: metric.name)],
+        "metrics": [_metric(metric) for metric in sorted(end.metrics, key=_place)],
         "packages": dict(end.packages),
         "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
         "timings": dict(end.timings),
@@ -92,9 +93,14 @@ def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
     return {"schema": ".".join(map(str, SCHEMA)), **begun, "end": ended}
 
 
+def _place(metric: Metric) -> tuple[str, int]:
+    return metric.name, metric.batch or 0
+
+
 def _metric(metric: Metric) -> dict[str, Any]:
     names = ("name", "value", "unit", "direction", "n", "version")
-    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]}
+    batch = {} if metric.batch is None else {"batch": metric.batch}
+    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]} | batch
 
 
 def decode_run(content: bytes, where: str) -> Run:
@@ -112,7 +118,7 @@ def decode_run(content: bytes, where: str) -> Run:
         raise _malformed(where, str(error)) from error
     if written != content:
         raise _malformed(where, "it is not canonical JSON")
-    if len({metric.name for metric in record.end.metrics}) != len(record.end.metrics):
+    if len({(metric.name, metric.batch) for metric in record.end.metrics}) != len(record.end.metrics):
         raise _malformed(where, "it has a metric twice")
     check_start(run.start)
     assert run.end is not None
@@ -181,7 +187,10 @@ def _end(end: _End) -> RunEnd:
         failure_class=end.failure_class,
         failure_message=end.failure_message,
         metrics=tuple(
-            Metric(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version)
+            Metric(
+                *(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version),
+                batch=None if one.batch is UNSET else one.batch,
+            )
             for one in end.metrics
         ),
         packages=end.packages,

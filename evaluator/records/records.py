@@ -12,7 +12,16 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, RefusedError, UnknownNameError
 from evaluator.records.documents import encode_run
 from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
-from evaluator.records.tables import imported_runs, open_runs, run_blobs, run_ends, run_metrics, run_packages, runs
+from evaluator.records.tables import (
+    imported_runs,
+    open_runs,
+    run_batch_metrics,
+    run_blobs,
+    run_ends,
+    run_metrics,
+    run_packages,
+    runs,
+)
 from evaluator.statistics.figures import Interval, Metric
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import locks
@@ -146,14 +155,15 @@ def _get(connection: Connection, run: RunId) -> Run:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in six queries however many they are."""
+    """The runs of ``ids``, in that order, in seven queries however many they are."""
     if not ids:
         return ()
     starts = {row.id: _start(row) for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
     ends = {row.run: row for row in connection.execute(select(run_ends).where(run_ends.c.run.in_(ids)))}
     imported = select(imported_runs).where(imported_runs.c.run.in_(ids))
     arrivals: dict[str, datetime] = {row.run: row.at for row in connection.execute(imported)}
-    parts = {table.name: _by_run(connection, table, ids) for table in (run_metrics, run_packages, run_blobs)}
+    tables = (run_metrics, run_batch_metrics, run_packages, run_blobs)
+    parts = {table.name: _by_run(connection, table, ids) for table in tables}
     return tuple(
         Run(
             starts[id_],
@@ -184,31 +194,29 @@ def _end(row: Row[Any], parts: Mapping[str, Sequence[Row[Any]]]) -> RunEnd:
         timings=row.timings,
         details=row.details,
         ended_at=row.ended_at,
-        metrics=tuple(_metric(part) for part in parts["run_metrics"]),
+        metrics=(
+            *(_metric(part, None) for part in parts["run_metrics"]),
+            *(_metric(part, part.batch) for part in parts["run_batch_metrics"]),
+        ),
         packages={part.name: part.version for part in parts["run_packages"]},
         blobs={part.role: Descriptor(Digest(part.digest), part.size) for part in parts["run_blobs"]},
     )
 
 
-def _metric(row: Row[Any]) -> Metric:
-    return Metric(row.name, row.value, row.unit, row.direction, row.n, Interval(row.ci_low, row.ci_high), row.version)
+def _metric(row: Row[Any], batch: int | None) -> Metric:
+    ci = Interval(row.ci_low, row.ci_high)
+    return Metric(row.name, row.value, row.unit, row.direction, row.n, ci, row.version, batch)
 
 
 def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, Any]]]]:
-    metrics = [
-        {
-            "run": run,
-            "name": metric.name,
-            "value": metric.value,
-            "unit": metric.unit,
-            "direction": metric.direction,
-            "n": metric.n,
-            "ci_low": metric.ci.low,
-            "ci_high": metric.ci.high,
-            "version": metric.version,
-        }
-        for metric in end.metrics
-    ]
+    metrics = [_metric_row(run, metric) for metric in end.metrics if metric.batch is None]
+    of_batches = [_metric_row(run, metric) | {"batch": metric.batch} for metric in end.metrics if metric.batch]
     packages = [{"run": run, "name": name, "version": version} for name, version in end.packages.items()]
     blobs = [{"run": run, "role": role, "digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()]
-    return ((run_metrics, metrics), (run_packages, packages), (run_blobs, blobs))
+    return ((run_metrics, metrics), (run_batch_metrics, of_batches), (run_packages, packages), (run_blobs, blobs))
+
+
+def _metric_row(run: RunId, metric: Metric) -> dict[str, Any]:
+    names = ("name", "value", "unit", "direction", "n", "version")
+    bounds = {"ci_low": metric.ci.low, "ci_high": metric.ci.high}
+    return {"run": run} | {name: getattr(metric, name) for name in names} | bounds

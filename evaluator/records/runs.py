@@ -184,12 +184,13 @@ def _metric_gaps(metric: Metric) -> list[str]:
     faulty = {
         "value": not math.isfinite(metric.value),
         "unit": not metric.unit,
-        "direction": metric.direction not in ("higher", "lower"),
+        "direction": metric.direction not in ("higher", "lower", "none"),
         "n": metric.n < 1,
         "ci": not all(math.isfinite(bound) for bound in bounds),
         "version": metric.version < 1,
+        "batch": metric.batch is not None and metric.batch < 1,
     }
-    return [f"metrics.{metric.name}.{name}" for name, is_faulty in faulty.items() if is_faulty]
+    return [f"metrics.{metric.key}.{name}" for name, is_faulty in faulty.items() if is_faulty]
 
 
 def _refuse(run: RunId, gaps: list[str]) -> None:

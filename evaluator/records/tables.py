@@ -63,16 +63,25 @@ def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any
     )
 
 
-run_metrics = _of_end(
-    "run_metrics",
+def _figure() -> tuple[Column[Any], ...]:
+    return (
+        Column("value", Float, nullable=False),
+        Column("unit", Text, nullable=False),
+        Column("direction", String(8), nullable=False),
+        Column("n", Integer, nullable=False),
+        Column("ci_low", Float),  # null where n cannot bound that end
+        Column("ci_high", Float),
+        Column("version", Integer, nullable=False),  # of the metric's definition
+    )
+
+
+run_metrics = _of_end("run_metrics", Column("name", Text, primary_key=True), *_figure())
+
+run_batch_metrics = _of_end(
+    "run_batch_metrics",  # of runs that measured several batches: a metric of one of them
     Column("name", Text, primary_key=True),
-    Column("value", Float, nullable=False),
-    Column("unit", Text, nullable=False),
-    Column("direction", String(8), nullable=False),
-    Column("n", Integer, nullable=False),
-    Column("ci_low", Float),  # null where n cannot bound that end
-    Column("ci_high", Float),
-    Column("version", Integer, nullable=False),  # of the metric's definition
+    Column("batch", Integer, primary_key=True, autoincrement=False),
+    *_figure(),
 )
 
 run_packages = _of_end("run_packages", Column("name", Text, primary_key=True), Column("version", Text, nullable=False))

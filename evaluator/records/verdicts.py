@@ -111,4 +111,4 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
 
 def _metrics(run: Run) -> Mapping[str, Metric]:
     assert run.end is not None
-    return {metric.name: metric for metric in run.end.metrics}
+    return {metric.key: metric for metric in run.end.metrics}

@@ -13,7 +13,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is the definition's."""
+    """``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is the definition's.
+
+    ``batch``: samples a call, where one run measured several batches.
+    """
 
     name: str
     value: float
@@ -22,3 +25,9 @@ class Metric:
     n: int
     ci: Interval
     version: int
+    batch: int | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other metrics of its run: ``throughput``, ``throughput@8``."""
+        return self.name if self.batch is None else f"{self.name}@{self.batch}"

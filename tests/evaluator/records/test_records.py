@@ -10,6 +10,7 @@ from sqlalchemy import Engine, insert, select, text
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
+from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.records import Records, RunEndedError
 from evaluator.records.runs import (
     HOST_FACTS,
@@ -88,6 +89,17 @@ def test_a_run_is_read_as_it_was_written(records: Records) -> None:
     assert records.get(begun.id) == Run(begun, None)
     records.finish(begun.id, end())
     assert records.get(begun.id) == Run(begun, end())
+
+
+def test_a_metric_of_several_batches_is_kept_by_batch(records: Records) -> None:
+    begun = start()
+    swept = [Metric("throughput", 90.0 + n, "samples/s", "higher", 50, Interval(80, None), 1, n) for n in (1, 2, 16)]
+    optimal = Metric("optimal_batch", 2, "samples", "none", 3, Interval(1, None), 1)
+    records.start(begun)
+    records.finish(begun.id, end(metrics=(optimal, *swept)))
+    assert records.get(begun.id) == Run(begun, end(metrics=(optimal, *swept)))
+    run = records.get(begun.id)
+    assert decode_run(encode_run(run), "record").end == replace(end(), metrics=(optimal, *swept))
 
 
 def test_a_failed_run_keeps_its_class_and_message(records: Records) -> None:
@@ -190,6 +202,7 @@ END_GAPS: dict[str, RunEnd] = {
     "metrics.top1.n": end(metrics=(replace(TOP1, n=0),)),
     "metrics.top1.ci": end(metrics=(replace(TOP1, ci=Interval(float("inf"), None)),)),
     "metrics.top1.version": end(metrics=(replace(TOP1, version=0),)),
+    "metrics.top1@0.batch": end(metrics=(replace(TOP1, batch=0),)),
 }
 
 

@@ -1,0 +1,44 @@
+"""Metrics of runs that measured several batches.
+
+Written out in full: a revision says what the schema was when it was made, whatever the table modules say later.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from registry.catalogue.guards import Guard, Seal, triggers
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+GUARD = Guard("run_batch_metrics", (("run", "name", "batch"),), Seal("run_ends", (("run", "run"),)))
+
+
+def upgrade() -> None:
+    op.create_table(
+        "run_batch_metrics",
+        sa.Column("run", sa.String(30), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("batch", sa.Integer, nullable=False),
+        sa.Column("value", sa.Float, nullable=False),
+        sa.Column("unit", sa.Text, nullable=False),
+        sa.Column("direction", sa.String(8), nullable=False),
+        sa.Column("n", sa.Integer, nullable=False),
+        sa.Column("ci_low", sa.Float),
+        sa.Column("ci_high", sa.Float),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("run", "name", "batch", name="pk_run_batch_metrics"),
+        sa.ForeignKeyConstraint(
+            ("run",), ("run_ends.run",), name="fk_run_batch_metrics_run_run_ends", deferrable=True, initially="DEFERRED"
+        ),
+        sqlite_with_rowid=False,
+    )
+    for statement in triggers(GUARD, op.get_context().dialect.name).values():
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    """Drop it; on SQLite the triggers go with their table."""
+    op.drop_table("run_batch_metrics")

@@ -23,7 +23,7 @@ from tests.support.registry_server import RegistryServer, serving
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
-ENGINE_ROOMS = ("tests/acceptance/", "tests/evaluator/images/", "tests/evaluator/runner/", "tests/examples/")
+IMAGED = ("tests/acceptance/", "tests/evaluator/images/test_real_build.py")
 _skipped: list[str] = []
 
 
@@ -33,16 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
 
 
-class _OneEngine(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
-    """Of several processes (``-n``) one runs all rooms that need the engine; elsewhere a file is run by one."""
+class _OneBuilder(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
+    """Of several processes (``-n``) one runs all that shares the framework images; elsewhere a file is run by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "engine" if nodeid.startswith(ENGINE_ROOMS) else nodeid.partition("::")[0]
+        return "images" if nodeid.startswith(IMAGED) else nodeid.partition("::")[0]
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _OneEngine:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _OneBuilder:
     """How tests are spread when there are several processes."""
-    return _OneEngine(config, log)
+    return _OneBuilder(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -1,4 +1,4 @@
-"""Labelled samples, read one by one as the dataset holds them: encoded files, or arrays of an idx file."""
+"""Labelled samples, read one by one as the dataset holds them: encoded files, texts, or arrays."""
 
 import csv
 import gzip
@@ -13,20 +13,42 @@ from numpy.typing import NDArray
 
 from .failures import Failure, failing
 from .job import Dataset
-from .steps.picture import Source
+from .steps import Source
 
 _GZIP = b"\x1f\x8b"
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _UNLABELLED = ""
+_PICTURE = frozenset(("image",))
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """What is in a picture: ``classes`` int64 [N], ``xyxy`` float64 [N, 4] in pixels, ``areas`` float64 [N].
+
+    ``crowd`` bool [N] says which box is around many of its class.
+    """
+
+    classes: NDArray[np.int64]
+    xyxy: NDArray[np.float64]
+    areas: NDArray[np.float64]
+    crowd: NDArray[np.bool_]
+
+
+Label = int | float | NDArray[Any] | Boxes
+"""A class, a number, a mask [H, W] or classes of several calls, or boxes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A split: ``read`` gives a sample by its index, ``names`` what messages call it; no ``labels``, unlabelled."""
+    """A split: ``read`` gives the fields of a sample by its index, ``names`` what messages call it.
 
-    read: Callable[[int], Source]
+    ``fields`` are the same in every sample; no ``labels``, unlabelled.
+    """
+
+    read: Callable[[int], Mapping[str, Source]]
     names: Sequence[str]
-    labels: tuple[int, ...] | None
+    labels: Sequence[Label] | None
+    fields: frozenset[str]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -68,7 +90,8 @@ def _image_index(split: Mapping[str, Any], folder: Path, labels: Mapping[str, in
     texts = [(row.get("label") or _UNLABELLED).strip() for row in rows]
     parent = index.parent.relative_to(folder)
     paths = [_inside(folder, str(parent / name)) for name in names]
-    return Samples(lambda number: paths[number].read_bytes(), names, _labels(texts, labels, split["index"]))
+    found = _labels(texts, labels, split["index"])
+    return Samples(lambda number: {"image": paths[number].read_bytes()}, names, found, _PICTURE)
 
 
 def _labels(texts: Sequence[str], labels: Mapping[str, int], where: str) -> tuple[int, ...] | None:
@@ -92,11 +115,12 @@ def _idx(split: Mapping[str, Any], folder: Path, labels: Mapping[str, int]) -> S
         raise ValueError(f"{split['images']}: {pictures.dtype} {list(pictures.shape)} are no 8-bit pictures")
     names = [f"{split['images']}[{number}]" for number in range(len(pictures))]
     if "labels" not in split:
-        return Samples(lambda number: pictures[number], names, None)
+        return Samples(lambda number: {"image": pictures[number]}, names, None, _PICTURE)
     classes = _read_idx(_inside(folder, split["labels"]))
     if classes.shape != (len(pictures),) or classes.dtype.kind not in "iu":
         raise ValueError(f"{split['labels']}: {classes.dtype} {list(classes.shape)} for {len(pictures)} pictures")
-    return Samples(lambda number: pictures[number], names, tuple(int(label) for label in classes))
+    found = tuple(int(label) for label in classes)
+    return Samples(lambda number: {"image": pictures[number]}, names, found, _PICTURE)
 
 
 def _read_idx(path: Path) -> NDArray[Any]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .scenarios import Accuracy, Scenario
+
 QUALITY_METRICS = ("top1", "top5")
 TIME_METRICS = ("latency_p50", "latency_p90", "latency_p99", "throughput")
 
@@ -29,16 +31,43 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What two values may differ by: ``|a - b| <= absolute + relative * |b|``."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
+    """``type`` is image, audio, text, tensor, constant or state.
+
+    ``field`` is the dataset's that feeds it, None its only one. A constant has a ``value``, numbers in lists; a state
+    has a ``source``, the output that it is fed from, and ``reset``, which is sample or never.
+    """
+
     name: str
+    type: str
     dtype: str
     layout: str | None
     axes: Axes
     steps: tuple[Step, ...]
+    field: str | None = None
+    value: Any = None
+    source: str | None = None
+    reset: str | None = None
+    tolerance: Tolerance | None = None
+
+    @property
+    def fed(self) -> bool:
+        """Whether it takes its tensor from the dataset."""
+        return self.type not in ("constant", "state")
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    """``reduce`` makes one prediction of a sample's several calls: max, mean, last, or none, which keeps them all."""
+
     name: str
     type: str
     dtype: str | None
@@ -46,6 +75,8 @@ class Output:
     label_offset: int
     threshold: float | None
     steps: tuple[Step, ...]
+    reduce: str | None = None
+    tolerance: Tolerance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +88,77 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """``function(weights) -> torch.nn.Module``, in ``file``, relative to the folder ``model``."""
+
+    file: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A box goes when its overlap (IoU) with a better one, of its own class if ``per_class``, is above ``iou``."""
+
+    iou: float
+    per_class: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """How boxes are made: the first four name outputs, the rest is as in the manifest's ``predictions``."""
+
+    boxes: str
+    scores: str
+    classes: str | None
+    count: str | None
+    box_format: str
+    background: int | None
+    label_offset: int
+    score_threshold: float
+    nms: Suppression | None
+    max_detections: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     format: str
     predictor: str
+    task: str
     signature: str | None
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     files: tuple[File, ...]
+    code: Code | None = None
+    detections: Detections | None = None
 
     @property
     def batch(self) -> int | None:
         """How many samples a call takes: a number if the graph fixes it, None if it is free."""
-        sizes = {axes.size for axes in (port.axes for port in self.inputs) if axes.size is not None}
-        return min(sizes) if sizes else None
+        sizes = {axes.size for axes in (port.axes for port in self.inputs) if axes.axis is not None}
+        return min((size for size in sizes if size is not None), default=None)
+
+    @property
+    def golden(self) -> str | None:
+        """The path of the golden tensors, relative to the folder ``model``."""
+        return next((file.path for file in self.files if file.role == "golden"), None)
+
+    @property
+    def predicted(self) -> tuple[Output, ...]:
+        """The outputs that are predictions: a state is none."""
+        return tuple(port for port in self.outputs if port.type != "state")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """``split`` is the manifest's, whose keys depend on ``format``; paths are relative to the folder ``dataset``."""
+    """``split`` is the manifest's, whose keys depend on ``format``; paths are relative to the folder ``dataset``.
+
+    Pixels of masks that are ``ignore_label`` are not compared.
+    """
 
     format: str
     split: Mapping[str, Any]
     labels: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """The accuracy phase alone, in batches of ``batch`` after ``warmup`` calls."""
-
-    warmup: int
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class SingleStream:
-    """One sample a query, the next one on completion, until both minima are met (``min_duration`` in seconds)."""
-
-    warmup: int
-    min_queries: int
-    min_duration: float
+    ignore_label: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +174,7 @@ class Job:
 
     model: Model
     dataset: Dataset
-    scenario: Accuracy | SingleStream
+    scenario: Scenario
     metrics: tuple[str, ...]
     threads: int
     seeds: Seeds
@@ -124,6 +187,6 @@ class Job:
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases to run, each in a process of its own, in this order."""
-        accuracy = bool(self.quality_metrics) or isinstance(self.scenario, Accuracy)
-        performance = isinstance(self.scenario, SingleStream)
+        performance = not isinstance(self.scenario, Accuracy)
+        accuracy = bool(self.quality_metrics) or not performance
         return ("accuracy",) * accuracy + ("performance",) * performance

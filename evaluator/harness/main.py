@@ -10,9 +10,10 @@ from . import VERSION
 from .environment import description, lacking
 from .failures import Failure
 from .job import Job
-from .reading import JobError, read_job
+from .reading import read_job
 from .reports import write_json
 from .supervisor import phase_report, run_phase
+from .tables import JobError
 
 RESULT_SCHEMA = 1
 

@@ -6,6 +6,7 @@ import resource
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import loadgen, predictors
-from .accuracy import call
+from .calling import Session, call, query
 from .datasets import Samples, open_samples
 from .failures import failing
-from .job import Job, SingleStream
-from .pipeline import prepared, stack
+from .job import Job
+from .pipeline import Pipeline
 from .predictors import Predictor, Tensors
 from .reports import Progress, Timings
+from .scenarios import SingleStream
 from .tensorfiles import save_tensors
 
 SAMPLES = "samples.safetensors"
@@ -42,25 +44,26 @@ class Meter:
     def __init__(self, predictor: Predictor, threads: int) -> None:
         self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
         self.rows = array("q")
-        self._predict = predictor.predict
 
-    def reader(self, tensors: dict[int, Tensors], after: Callable[[int], None]) -> Callable[[int], None]:
-        """A function that measures the call on the sample of an index, then tells ``after`` how many were made.
+    def reader(
+        self, ask: Callable[[Any], object], prepared: dict[int, Any], after: Callable[[int], None]
+    ) -> Callable[[int], None]:
+        """A function that measures ``ask`` on the sample of an index, then tells ``after`` how many were made.
 
         The clock runs around the call alone: counters are read before it starts and after it stopped.
         """
-        predict, extend, wall, usage = self._predict, self.rows.extend, time.perf_counter_ns, resource.getrusage
+        extend, wall, usage = self.rows.extend, time.perf_counter_ns, resource.getrusage
         cpu = time.thread_time_ns if self.scope == "thread" else time.process_time_ns
         who = resource.RUSAGE_THREAD if self.scope == "thread" else resource.RUSAGE_SELF
         made = 0
 
         def read(index: int) -> None:
             nonlocal made
-            batch = tensors[index]
+            sample = prepared[index]
             switches = usage(who).ru_nivcsw
             used = cpu()
             start = wall()
-            answer = predict(batch)
+            answer = ask(sample)
             stop = wall()
             used = cpu() - used
             switches = usage(who).ru_nivcsw - switches
@@ -82,9 +85,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     timings = Timings()
     with timings.of("load"):
         predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
-    traffic = _Traffic(job, open_samples(job.dataset, folder / "dataset"), timings)
+        session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
+    traffic = _Traffic(job, session, pipeline, open_samples(job.dataset, folder / "dataset"), timings)
     with timings.of("warmup"):
-        warmup = _warm_up(predictor, traffic.first, max(job.scenario.warmup, _FEWEST_WARMUP_CALLS))
+        warmup = _warm_up(session, traffic.first, max(job.scenario.warmup, _FEWEST_WARMUP_CALLS))
     meter = Meter(predictor, job.threads)
     log = traffic.measure(meter, min(warmup), output / "loadgen")
     predictor.close()
@@ -117,13 +121,18 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 class _Traffic:
     """The samples that LoadGen chooses, prepared once before it starts the clock, and its run over them."""
 
-    def __init__(self, job: Job, samples: Samples, timings: Timings) -> None:
+    def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
         self._job = job
+        self._pipeline = pipeline
         self._samples = samples
         self._timings = timings
-        self._tensors: dict[int, Tensors] = {}
-        self.first = self._prepare(0)
-        size = sum(values.nbytes for values in self.first.values())
+        self._prepared: dict[int, Any] = {}
+        # Where no sample takes several calls and no state begins anew with it, a query is the call and nothing else.
+        self._one = not (pipeline.several or session.stateful)
+        self._ask: Callable[[Any], object] = session.predict if self._one else partial(query, session)
+        calls = self._calls(0)
+        self.first = calls[0]
+        size = sum(values.nbytes for call in calls for values in call.values())
         self.loaded = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // max(size, 1)))
 
     def measure(self, meter: Meter, fastest_ns: int, folder: Path) -> loadgen.Log:
@@ -142,7 +151,7 @@ class _Traffic:
         source = loadgen.Source(len(self._samples), self.loaded, self._load)
         start = time.perf_counter()
         with failing("predict", "a query"):
-            log = loadgen.single_stream(meter.reader(self._tensors, progress.at), source, settings, folder)
+            log = loadgen.single_stream(meter.reader(self._ask, self._prepared, progress.at), source, settings, folder)
         progress.finish()
         self._timings.seconds["queries"] = time.perf_counter() - start - self._timings.seconds["prepare"]
         return log
@@ -152,7 +161,8 @@ class _Traffic:
         progress = Progress("prepare", len(chosen))
         with self._timings.of("prepare"):
             for done, index in enumerate(chosen, start=1):
-                self._tensors[index] = self._prepare(index)
+                calls = self._calls(index)
+                self._prepared[index] = calls[0] if self._one else calls
                 progress.at(done)
         progress.finish()
         # No collection of garbage between here and the end of the process falls into a call.
@@ -160,17 +170,18 @@ class _Traffic:
         gc.freeze()
         gc.disable()
 
-    def _prepare(self, index: int) -> Tensors:
-        return stack(self._job.model, [prepared(self._job.model, self._samples, index)])
+    def _calls(self, index: int) -> list[Tensors]:
+        return [self._pipeline.stack([call]) for call in self._pipeline.prepare(self._samples, index).calls]
 
 
-def _warm_up(predictor: Predictor, batch: Tensors, calls: int) -> list[int]:
+def _warm_up(session: Session, batch: Tensors, calls: int) -> list[int]:
     """Nanoseconds of each of ``calls`` calls, which are no samples."""
     found = []
     for _ in range(calls):
         start = time.perf_counter_ns()
-        call(predictor, batch, "warm-up")
+        call(session, batch, "warm-up")
         found.append(time.perf_counter_ns() - start)
+    session.restart()
     return found
 
 

@@ -1,85 +1,193 @@
 """From a stored sample to what a model takes, and from what a model returns to the prediction of a sample."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .datasets import Samples
 from .failures import Failure, failing
-from .job import Input, Model, Output, Step
+from .job import Input, Model, Output
 from .predictors import Tensors
-from .steps import STEPS, Tensor
-from .steps.picture import Source
+from .steps import Bound, Kind, Source, Tensor, bind
+from .steps.geometry import Geometry
+
+Prediction = dict[str, NDArray[Any]]
 
 
-def prepared(model: Model, samples: Samples, number: int) -> dict[str, NDArray[Any]]:
-    """The sample of that number after the steps of each input, by the input's name.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One sample after the steps of its inputs: what each of its calls takes, without constants and states.
 
-    Raises:
-        Failure: ``load``: it cannot be read; ``step``: a step cannot be done, or the result is not of the declared
-            dtype, shape and layout.
+    ``geometry`` has, by the input's name, how each picture came from its original.
     """
-    sample = f"sample {number} ({samples.names[number]})"
-    with failing("load", sample):
-        source = samples.read(number)
-    found = {}
-    for port in model.inputs:
-        where = f"{sample}, input {port.name}"
-        tensor = _follow(port.steps, source, where)
-        _check_input(port, tensor, where)
-        found[port.name] = tensor.values
-    return found
+
+    calls: tuple[dict[str, NDArray[Any]], ...]
+    geometry: Mapping[str, Geometry]
 
 
-def stack(model: Model, samples: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
-    """What one call takes; where the graph fixes the batch, its rest is the last of ``samples``.
+class Pipeline:
+    """The steps of a model, bound to its files."""
 
-    Raises:
-        Failure: ``step``: samples of different shapes.
-    """
-    size = model.batch or len(samples)
-    padded = [*samples, *[samples[-1]] * (size - len(samples))]
-    tensors: Tensors = {}
-    for port in model.inputs:
-        values = [sample[port.name] for sample in padded]
-        with failing("step", f"input {port.name}, a batch of {size}"):
-            axis = port.axes.axis
-            tensors[port.name] = np.ascontiguousarray(values[0]) if axis is None else np.stack(values, axis)
-    return tensors
+    def __init__(self, model: Model, folder: Path) -> None:
+        """``folder`` has the model's files. Raises ``Failure`` (``load``): there is no such step, or no such file."""
+        self._model = model
+        self._fed = tuple(port for port in model.inputs if port.fed)
+        self._bound: dict[str, tuple[Bound, ...]] = {}
+        self._finishing: dict[str, tuple[Bound, ...]] = {}
+        for port in self._fed:
+            with failing("load", f"input {port.name}"):
+                self._bound[port.name] = bind(cast(Kind, port.type), port.steps, folder)
+        self._each = {name for name, steps in self._bound.items() if any(step.each for step in steps)}
+        for output in model.predicted:
+            with failing("load", f"output {output.name}"):
+                self._finishing[output.name] = bind("output", output.steps, folder)
+
+    @property
+    def several(self) -> bool:
+        """Whether a sample takes several calls: as many as it has frames."""
+        return bool(self._each)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a call takes one sample alone: a tensor has no batch axis, or a sample takes several calls.
+
+        With a state too, since the next call goes on from the last one.
+        """
+        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        stateful = any(port.type == "state" for port in self._model.inputs)
+        return self.several or stateful or any(port.axes.axis is None for port in ports)
+
+    def batch_size(self, asked: int) -> int:
+        """Samples a call: one where they go alone, else what the graph fixes, else what is asked."""
+        return 1 if self.alone else self._model.batch or asked
+
+    def prepare(self, samples: Samples, number: int) -> Prepared:
+        """The sample of that number.
+
+        Raises:
+            Failure: ``load``: it cannot be read; ``step``: a step cannot be done, or the result is not of the declared
+                dtype, shape and layout.
+        """
+        sample = f"sample {number} ({samples.names[number]})"
+        with failing("load", sample):
+            fields = samples.read(number)
+        rows: dict[str, list[Tensor]] = {}
+        for port in self._fed:
+            where = f"{sample}, input {port.name}"
+            rows[port.name] = _prepared(port, self._bound[port.name], _source(port, fields, where), where)
+            for tensor in rows[port.name]:
+                _check_input(port, tensor, where)
+        calls = _calls(rows, self._each, sample)
+        return Prepared(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
+
+    def stack(self, calls: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
+        """What one call takes of several samples; where the graph fixes the batch, its rest is the last of them.
+
+        Raises:
+            Failure: ``step``: samples of different shapes.
+        """
+        size = self._model.batch or len(calls)
+        padded = [*calls, *[calls[-1]] * (size - len(calls))]
+        tensors: Tensors = {}
+        for port in self._fed:
+            values = [call[port.name] for call in padded]
+            with failing("step", f"input {port.name}, a batch of {size}"):
+                axis = port.axes.axis
+                tensors[port.name] = np.ascontiguousarray(values[0]) if axis is None else np.stack(values, axis)
+        return tensors
+
+    def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
+        """Of the first ``count`` samples of a call: each output after its steps, by the output's name.
+
+        Raises:
+            Failure: ``predict``: not the declared dtype or shape; ``step``: a step cannot be done.
+        """
+        found: list[Prediction] = [{} for _ in range(count)]
+        for port in self._model.predicted:
+            place = f"{where}, output {port.name}"
+            rows = _rows(port, tensors[port.name], count, place)
+            for prediction, row in zip(found, rows, strict=True):
+                prediction[port.name] = _follow(self._finishing[port.name], Tensor(row), place).values
+        return found
+
+    def combine(self, answers: Sequence[Prediction]) -> Prediction:
+        """The prediction of a sample out of the answers to its calls: stacked on a new first axis, then reduced."""
+        if not self.several:
+            return answers[0]
+        stacked = {port.name: np.stack([answer[port.name] for answer in answers]) for port in self._model.predicted}
+        return {port.name: _REDUCTIONS[port.reduce](stacked[port.name]) for port in self._model.predicted}
 
 
-def answers(outputs: Sequence[Output], tensors: Tensors, count: int, where: str) -> list[dict[str, NDArray[Any]]]:
-    """The first ``count`` samples' predictions: each output after its steps, by the output's name.
-
-    Raises:
-        Failure: ``predict``: not the declared dtype or shape; ``step``: a step cannot be done.
-    """
-    found: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
-    for port in outputs:
-        place = f"{where}, output {port.name}"
-        rows = _rows(port, tensors[port.name], count, place)
-        for prediction, row in zip(found, rows, strict=True):
-            prediction[port.name] = _follow(port.steps, Tensor(row), place).values
-    return found
+def _mean(calls: NDArray[Any]) -> NDArray[Any]:
+    """In float64, then in the calls' floating type; of integers in float32."""
+    dtype = calls.dtype if calls.dtype.kind == "f" else np.dtype(np.float32)
+    return np.asarray(calls.mean(axis=0, dtype=np.float64)).astype(dtype)
 
 
-def _follow(steps: Sequence[Step], start: Source | Tensor, where: str) -> Tensor:
+_REDUCTIONS: Mapping[str | None, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "max": lambda calls: np.asarray(calls.max(axis=0)),
+    "mean": _mean,
+    "last": lambda calls: calls[-1],
+    "none": lambda calls: calls,
+    None: lambda calls: calls,
+}
+
+
+def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
+    """The field that feeds ``port``: the one it names, else the only one."""
+    known = ", ".join(sorted(fields))
+    if port.field is not None:
+        if port.field not in fields:
+            raise Failure("load", f"{where}: the dataset has no field {port.field!r}; it has {known}")
+        return fields[port.field]
+    if len(fields) != 1:
+        raise Failure("load", f"{where}: it names no field, and the dataset has {known}")
+    return next(iter(fields.values()))
+
+
+def _prepared(port: Input, steps: Sequence[Bound], source: Source, where: str) -> list[Tensor]:
+    """What each call takes of ``source``; one call, unless a step makes several."""
+    start: Source | Tensor = Tensor(source) if port.type == "tensor" and isinstance(source, np.ndarray) else source
+    several = [index for index, step in enumerate(steps) if step.each]
+    cut = several[0] + 1 if several else len(steps)
+    whole = _follow(steps[:cut], start, where)
+    if not several:
+        return [whole]
+    return [_follow(steps[cut:], whole._replace(values=row), where, cut) for row in whole.values]
+
+
+def _calls(
+    rows: Mapping[str, Sequence[Tensor]], each: Container[str], where: str
+) -> tuple[dict[str, NDArray[Any]], ...]:
+    """One call after the other; an input that has one tensor alone gives it to every call."""
+    counts = {name: len(found) for name, found in rows.items() if name in each}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise Failure(
+            "step", f"{where}: the inputs have " + ", ".join(f"{n} frames ({name})" for name, n in counts.items())
+        )
+    number = next(iter(counts.values()), 1)
+    return tuple(
+        {name: found[index if name in each else 0].values for name, found in rows.items()} for index in range(number)
+    )
+
+
+def _follow(steps: Sequence[Bound], start: Source | Tensor, where: str, first: int = 0) -> Tensor:
+    """``start`` after ``steps``, of which the first is number ``first`` of the manifest's."""
     tensor: Any = start
-    for index, step in enumerate(steps):
-        place = f"{where}, steps[{index}].{step.name}"
-        if step.name not in STEPS:
-            raise Failure("step", f"{place}: no such step")
-        with failing("step", place):
-            tensor = STEPS[step.name](tensor, **step.arguments)
+    for index, step in enumerate(steps, first):
+        with failing("step", f"{where}, steps[{index}].{step.name}"):
+            tensor = step.apply(tensor)
     if not isinstance(tensor, Tensor):
-        raise Failure("step", f"{where}: the first step of a picture is decode")
+        raise Failure("step", f"{where}: the first step of what is stored encoded is decode")
     return tensor
 
 
 def _check_input(port: Input, tensor: Tensor, where: str) -> None:
-    values, layout = tensor
+    values, layout = tensor.values, tensor.layout
     wanted = port.layout.replace("N", "") if port.layout else layout
     if values.dtype == port.dtype and _fits(values.shape, port.axes.sample) and layout in (None, wanted):
         return

@@ -1,27 +1,70 @@
 """Whether predictions are right: top1 and top5, counted sample by sample."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .datasets import Label, Samples
 from .failures import Failure
-from .job import Output
+from .job import Job, Output
+from .pipeline import Prepared
+from .predictors import Tensors
 from .steps.outputs import ranking
 
 _RANKS = {"top1": 1, "top5": 5}
 
 
-class Tally:
+class Tally(Protocol):
+    """What is counted and kept of predictions, added in the order of the samples."""
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
+        """``sample`` is what the prediction was made of. ``Failure`` (``predict``) if it cannot be judged."""
+        ...
+
+    def document(self) -> dict[str, Any]:
+        """What ``result.json`` says under ``quality``."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """Predictions that several outputs make together, to be stored beside those of each."""
+        ...
+
+
+def open_tally(job: Job, samples: Samples) -> Tally:
+    """The tally that the job asks for, which may ask for nothing.
+
+    Raises:
+        Failure: ``load``: a quality metric is asked, and the split has no labels.
+    """
+    if not job.quality_metrics:
+        return _Nothing()
+    if samples.labels is None:
+        raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+    return Classes(job)
+
+
+class _Nothing:
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
+        pass
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self) -> Tensors:
+        return {}
+
+
+class Classes(_Nothing):
     """Counts of right samples by metric, of the first output that holds classes."""
 
-    def __init__(self, outputs: Sequence[Output], metrics: Sequence[str]) -> None:
-        self._output = next(output for output in outputs if output.type.startswith("class-"))
-        self._correct = dict.fromkeys(metrics, 0)
+    def __init__(self, job: Job) -> None:
+        self._output = next(output for output in job.model.outputs if output.type.startswith("class-"))
+        self._correct = dict.fromkeys(job.quality_metrics, 0)
         self._n = 0
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: int) -> None:
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:  # noqa: ARG002
         """Raises ``Failure`` (``predict``) if the prediction holds no classes, or fewer than a metric looks at."""
         output = self._output
         for metric in self._correct:
@@ -29,7 +72,7 @@ class Tally:
             self._correct[metric] += bool(np.any(classes - output.label_offset == label))
         self._n += 1
 
-    def counts(self) -> dict[str, dict[str, int]]:
+    def document(self) -> dict[str, Any]:
         return {metric: {"correct": correct, "n": self._n} for metric, correct in self._correct.items()}
 
 

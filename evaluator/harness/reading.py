@@ -5,34 +5,18 @@ Its schema has a major number alone: what a harness of another major would misre
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from .job import (
-    QUALITY_METRICS,
-    TIME_METRICS,
-    Accuracy,
-    Axes,
-    Dataset,
-    File,
-    Input,
-    Job,
-    Model,
-    Output,
-    Seeds,
-    SingleStream,
-    Step,
-)
+from .job import QUALITY_METRICS, TIME_METRICS, Code, Dataset, Detections, File, Job, Model, Seeds, Suppression
+from .ports import read_input, read_output
+from .scenarios import parse_scenario
+from .tables import JobError, at_least, demanded, optional
 
 SCHEMA = 1
 
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
-_Number = TypeVar("_Number", int, float)
-
-
-class JobError(Exception):
-    """The job cannot be understood: a fault of what wrote it, so no result of a run."""
 
 
 def read_job(path: Path) -> Job:
@@ -57,163 +41,102 @@ def parse_job(document: Mapping[str, Any]) -> Job:
     trace = document.get("trace", "none")
     if trace != "none":
         raise JobError(f"trace: {trace!r} is not built")
-    metrics = tuple(_get(document, "metrics", list, ""))
+    metrics = tuple(demanded(document, "metrics", list, ""))
     for index, name in enumerate(metrics):
         if name not in QUALITY_METRICS + TIME_METRICS:
             raise JobError(f"metrics[{index}]: {name!r} is not built")
     job = Job(
-        model=_model(_get(document, "model", dict, "")),
-        dataset=_dataset(_get(document, "dataset", dict, "")),
-        scenario=_scenario(_get(document, "scenario", dict, "")),
+        model=_model(demanded(document, "model", dict, ""), optional(document, "task", str, "") or "tensor"),
+        dataset=_dataset(demanded(document, "dataset", dict, "")),
+        scenario=parse_scenario(demanded(document, "scenario", dict, "")),
         metrics=metrics,
-        threads=_at_least(1, _get(document, "threads", int, ""), "threads"),
-        seeds=_seeds(_get(document, "seeds", dict, "")),
-        device=_optional(document, "device", str, "") or "cpu",
+        threads=at_least(1, demanded(document, "threads", int, ""), "threads"),
+        seeds=_seeds(demanded(document, "seeds", dict, "")),
+        device=optional(document, "device", str, "") or "cpu",
     )
     if job.quality_metrics and not any(output.type.startswith("class-") for output in job.model.outputs):
         raise JobError("metrics: a quality metric needs an output of type class-scores or class-index")
     return job
 
 
-def _model(table: Mapping[str, Any]) -> Model:
-    predictor = _get(table, "predictor", str, "model")
+def _model(table: Mapping[str, Any], task: str) -> Model:
+    predictor = demanded(table, "predictor", str, "model")
     if not _PREDICTOR.fullmatch(predictor):
         raise JobError(f"model.predictor: {predictor!r} is no name of a predictor")
-    inputs = tuple(_input(entry, f"model.inputs[{i}]") for i, entry in enumerate(_get(table, "inputs", list, "model")))
-    outputs = _get(table, "outputs", list, "model")
-    files = _get(table, "files", list, "model")
-    sizes = {port.axes.size for port in inputs if port.axes.size is not None}
+    ports: dict[str, list[Any]] = {key: demanded(table, key, list, "model") for key in ("inputs", "outputs", "files")}
+    model = Model(
+        format=demanded(table, "format", str, "model"),
+        predictor=predictor,
+        task=task,
+        signature=optional(table, "signature", str, "model"),
+        inputs=tuple(read_input(entry, f"model.inputs[{i}]") for i, entry in enumerate(ports["inputs"])),
+        outputs=tuple(read_output(entry, f"model.outputs[{i}]") for i, entry in enumerate(ports["outputs"])),
+        files=tuple(_file(entry, f"model.files[{i}]") for i, entry in enumerate(ports["files"])),
+        code=_code(optional(table, "code", dict, "model")),
+        detections=_detections(optional(table, "predictions", dict, "model"), "model.predictions"),
+    )
+    _check(model)
+    return model
+
+
+def _check(model: Model) -> None:
+    """What no port says alone: batches are equal, and states come from outputs that are states."""
+    sizes = {port.axes.size for port in model.inputs if port.axes.axis is not None and port.axes.size is not None}
     if len(sizes) > 1:
         raise JobError(f"model.inputs: their batches differ: {sorted(sizes)}")
-    return Model(
-        format=_get(table, "format", str, "model"),
-        predictor=predictor,
-        signature=_optional(table, "signature", str, "model"),
-        inputs=inputs,
-        outputs=tuple(_output(entry, f"model.outputs[{i}]") for i, entry in enumerate(outputs)),
-        files=tuple(
-            File(_get(entry, "path", str, f"model.files[{i}]"), _get(entry, "role", str, f"model.files[{i}]"))
-            for i, entry in enumerate(files)
-        ),
-    )
+    states = {port.name for port in model.outputs if port.type == "state"}
+    for index, port in enumerate(model.inputs):
+        if port.type == "state" and port.source not in states:
+            raise JobError(f"model.inputs[{index}].from: {port.source!r} is no output of type state")
 
 
-def _input(table: Mapping[str, Any], where: str) -> Input:
-    kind = _get(table, "type", str, where)
-    if kind != "image":
-        raise JobError(f"{where}.type: {kind!r} is not built")
-    field = table.get("field", "image")
-    if field != "image":
-        raise JobError(f"{where}.field: the dataset has the field 'image' alone, not {field!r}")
-    axes = _axes(table, where)
-    if axes is None:
-        raise JobError(f"{where}.shape: no axis is null and batch_axis is absent")
-    return Input(
-        name=_get(table, "name", str, where),
-        dtype=_get(table, "dtype", str, where),
-        layout=_optional(table, "layout", str, where),
-        axes=axes,
-        steps=_steps(_get(table, "steps", list, where), f"{where}.steps"),
-    )
+def _file(table: Mapping[str, Any], where: str) -> File:
+    return File(demanded(table, "path", str, where), demanded(table, "role", str, where))
 
 
-def _output(table: Mapping[str, Any], where: str) -> Output:
-    threshold = _optional(table, "threshold", (int, float), where)
-    return Output(
-        name=_get(table, "name", str, where),
-        type=_get(table, "type", str, where),
-        dtype=_optional(table, "dtype", str, where),
-        axes=_axes(table, where) or Axes(0, None, None),
-        label_offset=_optional(table, "label_offset", int, where) or 0,
-        threshold=None if threshold is None else float(threshold),
-        steps=_steps(_optional(table, "steps", list, where) or [], f"{where}.steps"),
-    )
-
-
-def _axes(table: Mapping[str, Any], where: str) -> Axes | None:
-    """None where neither ``shape`` nor ``batch_axis`` says which axis is the batch."""
-    shape: Sequence[Any] | None = _optional(table, "shape", list, where)
-    declared = table.get("batch_axis")
-    if declared == "none":
-        return Axes(None, 1, None if shape is None else _sizes(shape))
-    axis = declared if declared is not None else (shape.index(None) if shape and None in shape else None)
-    if axis is None:
+def _code(table: Mapping[str, Any] | None) -> Code | None:
+    if table is None:
         return None
-    if not isinstance(axis, int) or axis < 0 or (shape is not None and axis >= len(shape)):
-        raise JobError(f"{where}.batch_axis: {axis!r} is no axis of {shape}")
-    if shape is None:
-        return Axes(axis, None, None)
-    size = shape[axis]
-    return Axes(axis, size if isinstance(size, int) else None, _sizes([*shape[:axis], *shape[axis + 1 :]]))
+    return Code(demanded(table, "file", str, "model.code"), demanded(table, "function", str, "model.code"))
 
 
-def _sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
-    """A name is a free axis."""
-    return tuple(size if isinstance(size, int) else None for size in shape)
+def _detections(table: Mapping[str, Any] | None, where: str) -> Detections | None:
+    if table is None:
+        return None
+    nms = optional(table, "nms", dict, where)
+    return Detections(
+        boxes=demanded(table, "boxes", str, where),
+        scores=demanded(table, "scores", str, where),
+        classes=optional(table, "classes", str, where),
+        count=optional(table, "count", str, where),
+        box_format=demanded(table, "box_format", str, where),
+        background=optional(table, "background", int, where),
+        label_offset=demanded(table, "label_offset", int, where),
+        score_threshold=float(demanded(table, "score_threshold", (int, float), where)),
+        nms=None if nms is None else _suppression(nms, f"{where}.nms"),
+        max_detections=optional(table, "max_detections", int, where),
+    )
 
 
-def _steps(entries: Sequence[Any], where: str) -> tuple[Step, ...]:
-    steps = []
-    for index, entry in enumerate(entries):
-        if not isinstance(entry, dict) or len(entry) != 1:
-            raise JobError(f"{where}[{index}]: a step has one key, its name")
-        ((name, arguments),) = entry.items()
-        if not isinstance(arguments, dict):
-            raise JobError(f"{where}[{index}].{name}: no table of arguments")
-        steps.append(Step(name, arguments))
-    return tuple(steps)
+def _suppression(table: Mapping[str, Any], where: str) -> Suppression:
+    return Suppression(
+        float(demanded(table, "iou", (int, float), where)), bool(demanded(table, "per_class", bool, where))
+    )
 
 
 def _dataset(table: Mapping[str, Any]) -> Dataset:
     return Dataset(
-        format=_get(table, "format", str, "dataset"),
-        split=_get(table, "split", dict, "dataset"),
-        labels=_optional(table, "labels", str, "dataset"),
+        format=demanded(table, "format", str, "dataset"),
+        split=demanded(table, "split", dict, "dataset"),
+        labels=optional(table, "labels", str, "dataset"),
+        ignore_label=optional(table, "ignore_label", int, "dataset"),
     )
 
 
-def _scenario(table: Mapping[str, Any]) -> Accuracy | SingleStream:
-    name = _get(table, "name", str, "scenario")
-    warmup = _at_least(0, _get(table, "warmup", int, "scenario"), "scenario.warmup")
-    if name == "accuracy":
-        return Accuracy(warmup, _at_least(1, _get(table, "batch", int, "scenario"), "scenario.batch"))
-    if name == "single_stream":
-        queries = _at_least(1, _get(table, "min_queries", int, "scenario"), "scenario.min_queries")
-        duration = float(_get(table, "min_duration", (int, float), "scenario"))
-        return SingleStream(warmup, queries, _at_least(0.0, duration, "scenario.min_duration"))
-    raise JobError(f"scenario.name: {name!r} is not built")
-
-
 def _seeds(table: Mapping[str, Any]) -> Seeds:
-    values = {key: _get(table, key, int, "seeds") for key in ("qsl", "sample_index", "schedule")}
+    values = {key: demanded(table, key, int, "seeds") for key in ("qsl", "sample_index", "schedule")}
     for key, value in values.items():
         # LoadGen's generator takes 32 bits and drops the rest in silence.
         if not 0 <= value < 1 << 32:
             raise JobError(f"seeds.{key}: {value} is no 32-bit number")
     return Seeds(**values)
-
-
-def _get(table: Mapping[str, Any], key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    value = _optional(table, key, kind, where)
-    if value is None:
-        raise JobError(f"{_path(where, key)}: absent")
-    return value
-
-
-def _optional(table: Any, key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    if not isinstance(table, dict):
-        raise JobError(f"{where}: no table")
-    value = table.get(key)
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise JobError(f"{_path(where, key)}: {value!r} is of a wrong type")
-    return value
-
-
-def _at_least(least: _Number, value: _Number, where: str) -> _Number:
-    if value < least:
-        raise JobError(f"{where}: {value} is less than {least}")
-    return value
-
-
-def _path(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key

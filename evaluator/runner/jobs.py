@@ -99,11 +99,13 @@ def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
         "outputs": plain(model.outputs),
         "files": [{"path": file.path, "role": file.role} for file in model.files],
     }
-    if model.signature is not UNSET:
-        told["signature"] = model.signature
+    for key in ("signature", "code", "predictions"):
+        if getattr(model, key) is not UNSET:
+            told[key] = plain(getattr(model, key))
     data: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}
-    if dataset.labels is not UNSET:
-        data["labels"] = dataset.labels
+    for key in ("labels", "ignore_label"):
+        if getattr(dataset, key) is not UNSET:
+            data[key] = getattr(dataset, key)
     scenario = {name: value for name, value in lock.scenario.items() if name != "seeds"}
     return {
         "schema": SCHEMA,

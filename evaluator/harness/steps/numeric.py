@@ -9,13 +9,13 @@ from .tensor import StepError, Tensor, axis_of, floating, saturate
 
 def cast(tensor: Tensor, *, dtype: str) -> Tensor:
     """Another type: into an integer type rounded half to even and clipped to its range."""
-    return Tensor(saturate(tensor.values, np.dtype(dtype)), tensor.layout)
+    return tensor._replace(values=saturate(tensor.values, np.dtype(dtype)))
 
 
 def scale(tensor: Tensor, *, factor: float) -> Tensor:
     """``x * factor``, in the tensor's floating type, of an integer tensor in float32."""
     values = floating(tensor.values)
-    return Tensor(values * values.dtype.type(factor), tensor.layout)
+    return tensor._replace(values=values * values.dtype.type(factor))
 
 
 def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -31,7 +31,7 @@ def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) ->
         shape[axis] = len(mean)
     means = np.asarray(mean, values.dtype).reshape(shape)
     deviations = np.asarray(std, values.dtype).reshape(shape)
-    return Tensor((values - means) / deviations, tensor.layout)
+    return tensor._replace(values=(values - means) / deviations)
 
 
 def transpose(tensor: Tensor, *, layout: str) -> Tensor:
@@ -40,12 +40,12 @@ def transpose(tensor: Tensor, *, layout: str) -> Tensor:
     if tensor.layout is None or sorted(wanted) != sorted(tensor.layout):
         raise StepError(f"no way from the layout {tensor.layout} to {layout}")
     order = [tensor.layout.index(letter) for letter in wanted]
-    return Tensor(np.transpose(tensor.values, order), wanted)
+    return tensor._replace(values=np.transpose(tensor.values, order), layout=wanted)
 
 
 def reshape(tensor: Tensor, *, shape: Sequence[int]) -> Tensor:
     """The same values in row-major order under another shape; the axes lose their names."""
-    return Tensor(np.reshape(tensor.values, tuple(shape)), None)
+    return tensor._replace(values=np.reshape(tensor.values, tuple(shape)), layout=None)
 
 
 def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length and a side
@@ -74,14 +74,14 @@ def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length an
         values = values[:length] if side == "end" else values[max(0, len(values) - length) :]
     else:
         raise StepError("pad needs top, bottom, left and right, or length and side")
-    return Tensor(np.pad(values, widths, constant_values=fill), tensor.layout)
+    return tensor._replace(values=np.pad(values, widths, constant_values=fill))
 
 
 def quantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
     """``clip(round(x / scale) + zero_point)``; the division is of the tensor's floating type, of integers float32."""
     values = floating(tensor.values)
     steps = np.rint(values / values.dtype.type(scale)).astype(np.float64)
-    return Tensor(saturate(steps + zero_point, np.dtype(dtype)), tensor.layout)
+    return tensor._replace(values=saturate(steps + zero_point, np.dtype(dtype)))
 
 
 def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
@@ -90,4 +90,4 @@ def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> 
     if wanted.kind != "f":
         raise StepError(f"dequantize yields a floating type, not {dtype}")
     steps = (tensor.values.astype(np.float64) - zero_point).astype(wanted)
-    return Tensor(steps * wanted.type(scale), tensor.layout)
+    return tensor._replace(values=steps * wanted.type(scale))

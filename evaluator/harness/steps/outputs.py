@@ -16,24 +16,24 @@ def softmax(tensor: Tensor, *, axis: int) -> Tensor:
     values = floating(tensor.values)
     wide = values.astype(np.float64)
     powers = np.exp(wide - wide.max(axis=axis, keepdims=True))
-    return Tensor((powers / powers.sum(axis=axis, keepdims=True)).astype(values.dtype), tensor.layout)
+    return tensor._replace(values=(powers / powers.sum(axis=axis, keepdims=True)).astype(values.dtype))
 
 
 def sigmoid(tensor: Tensor) -> Tensor:
     """``1 / (1 + exp(-x))``, computed in float64 without overflow."""
     values = floating(tensor.values)
     small = np.exp(-np.abs(values.astype(np.float64)))
-    return Tensor(np.where(values >= 0, 1 / (1 + small), small / (1 + small)).astype(values.dtype), tensor.layout)
+    return tensor._replace(values=np.where(values >= 0, 1 / (1 + small), small / (1 + small)).astype(values.dtype))
 
 
 def argmax(tensor: Tensor, *, axis: int) -> Tensor:
     """The index of the largest value along ``axis``, as int64."""
-    return Tensor(np.argmax(tensor.values, axis=axis).astype(np.int64))
+    return tensor._replace(values=np.argmax(tensor.values, axis=axis).astype(np.int64), layout=None)
 
 
 def topk(tensor: Tensor, *, k: int) -> Tensor:
     """The indices of the ``k`` largest values along the last axis, the largest first, as int64."""
-    return Tensor(ranking(tensor.values, k))
+    return tensor._replace(values=ranking(tensor.values, k), layout=None)
 
 
 def ranking(values: NDArray[Any], k: int) -> NDArray[np.int64]:

@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .interpolation import interpolate
-from .tensor import StepError, Tensor, by_rows, saturate
-
-Source = bytes | NDArray[np.uint8]
+from .tensor import Source, StepError, Tensor, by_rows, saturate
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -32,6 +30,8 @@ def decode(source: Source, *, color: str, exif: str) -> Tensor:
         with _opened(source) as opened:
             picture = ImageOps.exif_transpose(opened) if exif == "apply" else opened
             values = np.asarray(picture.convert(mode))
+    elif isinstance(source, str):
+        raise StepError("a text is no picture")
     else:
         values = np.asarray(
             Image.fromarray(np.squeeze(source, 2) if source.shape[2:] == (1,) else source).convert(mode)

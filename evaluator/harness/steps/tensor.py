@@ -6,6 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .geometry import Geometry
+
+Source = bytes | str | NDArray[Any]
+"""One field of a sample as its dataset holds it: an encoded file, a text, or an array."""
+
 _LONG = 8
 
 
@@ -14,10 +19,15 @@ class StepError(ValueError):
 
 
 class Tensor(NamedTuple):
-    """One sample. ``layout`` names its axes without the batch (``HWC``); None where a step left them nameless."""
+    """One sample. ``layout`` names its axes without the batch (``HWC``); None where a step left them nameless.
+
+    ``rate`` is a sound's, in hertz; ``geometry`` a picture's. A step keeps what it does not change.
+    """
 
     values: NDArray[Any]
     layout: str | None = None
+    rate: int | None = None
+    geometry: Geometry | None = None
 
 
 def axis_of(tensor: Tensor, letter: str, step: str) -> int:
@@ -31,7 +41,7 @@ def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArra
     """``function`` of the values as H x W x C, put back into the tensor's own layout."""
     order = [axis_of(tensor, letter, step) for letter in "HWC"]
     result = function(np.transpose(tensor.values, order))
-    return Tensor(np.transpose(result, np.argsort(order)), tensor.layout)
+    return tensor._replace(values=np.transpose(result, np.argsort(order)))
 
 
 def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -36,7 +36,8 @@ def test_an_index_is_read_in_its_order(tmp_path: Path) -> None:
     (tmp_path / "y.png").write_bytes(b"Y")
     samples = open_samples(index(tmp_path, "label,path\n7,y.png\n3,a/x.png\n", 2), tmp_path)
     assert (samples.names, samples.labels) == (["y.png", "a/x.png"], (7, 3))
-    assert [samples.read(number) for number in range(2)] == [b"Y", b"X"]
+    assert [samples.read(number) for number in range(2)] == [{"image": b"Y"}, {"image": b"X"}]
+    assert samples.fields == {"image"}
 
 
 def test_paths_are_relative_to_the_index(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_paths_are_relative_to_the_index(tmp_path: Path) -> None:
     (tmp_path / "tree" / "x.png").write_bytes(b"X")
     (tmp_path / "tree" / "test.csv").write_text("path,label\nx.png,1\n")
     samples = open_samples(Dataset("image-index", {"index": "tree/test.csv", "samples": 1}, None), tmp_path)
-    assert samples.read(0) == b"X"
+    assert samples.read(0) == {"image": b"X"}
 
 
 def test_a_label_is_an_index_or_a_name(tmp_path: Path) -> None:
@@ -84,7 +85,9 @@ def test_idx_files_gzip_or_not_by_their_content(tmp_path: Path, packed: bool) ->
         (tmp_path / name).write_bytes(gzip.compress(idx(values)) if packed else idx(values))
     samples = open_samples(Dataset("idx", {"images": "images", "labels": "labels", "samples": 5}, None), tmp_path)
     assert samples.labels == (3, 1, 4, 1, 5)
-    np.testing.assert_array_equal(np.stack([np.asarray(samples.read(number)) for number in range(5)]), pictures)
+    np.testing.assert_array_equal(
+        np.stack([np.asarray(samples.read(number)["image"]) for number in range(5)]), pictures
+    )
     assert samples.names[2] == "images[2]"
 
 

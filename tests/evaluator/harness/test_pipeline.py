@@ -1,37 +1,35 @@
 """Samples into batches, answers into predictions, and what is refused on the way."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evaluator.harness.accuracy import batch_size
 from evaluator.harness.datasets import Samples
 from evaluator.harness.failures import Failure
-from evaluator.harness.job import Axes, Model, Output, Step
-from evaluator.harness.pipeline import answers, prepared, stack
+from evaluator.harness.pipeline import Pipeline
 from evaluator.harness.reading import parse_job
 
-FREE = Axes(0, None, None)
+Piped = Callable[[dict[str, Any]], Pipeline]
 
 
 @pytest.fixture
 def samples() -> Samples:
     pictures = [np.full((8, 12), number, np.uint8) for number in range(4)]
-    return Samples(lambda number: pictures[number], [f"images[{number}]" for number in range(4)], None)
+    names = [f"images[{number}]" for number in range(4)]
+    return Samples(lambda number: {"image": pictures[number]}, names, None, frozenset(("image",)))
 
 
 @pytest.fixture
-def model(job: dict[str, Any]) -> Model:
-    return parse_job(job).model
+def piped(tmp_path: Path) -> Piped:
+    return lambda job: Pipeline(parse_job(job).model, tmp_path)
 
 
-def output(axes: Axes = FREE, dtype: str | None = None, steps: tuple[Step, ...] = ()) -> Output:
-    return Output("scores", "class-scores", dtype, axes, 0, None, steps)
-
-
-def test_a_sample_is_prepared_as_the_manifest_says(model: Model, samples: Samples) -> None:
-    picture = prepared(model, samples, 3)["picture"]
+def test_a_sample_is_prepared_as_the_manifest_says(job: dict[str, Any], piped: Piped, samples: Samples) -> None:
+    (call,) = piped(job).prepare(samples, 3).calls
+    picture = call["picture"]
     assert (str(picture.dtype), picture.shape, float(picture.mean())) == ("float32", (1, 8, 12), 3.0)
 
 
@@ -42,23 +40,30 @@ def test_a_sample_is_prepared_as_the_manifest_says(model: Model, samples: Sample
         ({"shape": [None, 1, 12, 8]}, r"the manifest says float32 \[1, 12, 8\] CHW"),
         ({"shape": [None, 8, 12]}, r"the manifest says float32 \[8, 12\] CHW"),
         ({"layout": "NHWC"}, r"\[1, 8, 12\] CHW, the manifest says float32 \[1, 8, 12\] HWC"),
-        ({"steps": []}, "the first step of a picture is decode"),
-        ({"steps": [{"blur": {}}]}, r"steps\[0\].blur: no such step"),
+        ({"steps": []}, "the first step of what is stored encoded is decode"),
         ({"steps": [{"decode": {"color": "L"}}]}, r"steps\[0\].decode: TypeError: .*'exif'"),
     ],
 )
 def test_a_result_that_the_manifest_does_not_declare_is_refused(
-    job: dict[str, Any], samples: Samples, change: dict[str, Any], message: str
+    job: dict[str, Any], piped: Piped, samples: Samples, change: dict[str, Any], message: str
 ) -> None:
     job["model"]["inputs"][0] |= change
     with pytest.raises(Failure, match=message) as caught:
-        prepared(parse_job(job).model, samples, 1)
+        piped(job).prepare(samples, 1)
     assert caught.value.kind == "step"
     assert caught.value.message.startswith("sample 1 (images[1]), input picture")
 
 
-def test_a_free_batch_is_what_there_is(model: Model, samples: Samples) -> None:
-    batch = stack(model, [prepared(model, samples, number) for number in (2, 0, 1)])
+def test_a_step_that_is_none_is_refused_before_the_first_sample(job: dict[str, Any], piped: Piped) -> None:
+    job["model"]["inputs"][0]["steps"] = [{"blur": {}}]
+    with pytest.raises(Failure, match=r"input picture: StepError: steps\[0\].blur: no such step") as caught:
+        piped(job)
+    assert caught.value.kind == "load"
+
+
+def test_a_free_batch_is_what_there_is(job: dict[str, Any], piped: Piped, samples: Samples) -> None:
+    pipeline = piped(job)
+    batch = pipeline.stack([pipeline.prepare(samples, number).calls[0] for number in (2, 0, 1)])
     assert batch["picture"].shape == (3, 1, 8, 12)
     assert batch["picture"][:, 0, 0, 0].tolist() == [2, 0, 1]
 
@@ -67,48 +72,54 @@ def test_a_free_batch_is_what_there_is(model: Model, samples: Samples) -> None:
     ("shape", "axis", "expected"), [([4, 1, 8, 12], 0, (4, 1, 8, 12)), ([1, 8, 4, 12], 2, (1, 8, 4, 12))]
 )
 def test_a_fixed_batch_is_filled_with_the_last_sample_on_its_axis(
-    job: dict[str, Any], samples: Samples, shape: list[int], axis: int, expected: tuple[int, ...]
+    job: dict[str, Any], piped: Piped, samples: Samples, shape: list[int], axis: int, expected: tuple[int, ...]
 ) -> None:
     job["model"]["inputs"][0] |= {"shape": shape, "batch_axis": axis, "layout": None}
-    fixed = parse_job(job).model
-    batch = stack(fixed, [prepared(fixed, samples, number) for number in (0, 3)])["picture"]
+    fixed = piped(job)
+    batch = fixed.stack([fixed.prepare(samples, number).calls[0] for number in (0, 3)])["picture"]
     assert batch.shape == expected
     assert np.moveaxis(batch, axis, 0)[:, 0, 0, 0].tolist() == [0, 3, 3, 3]
-    assert batch_size(fixed, 1) == 4
+    assert fixed.batch_size(1) == 4
 
 
-def test_a_tensor_without_a_batch_axis_is_one_sample(job: dict[str, Any], samples: Samples) -> None:
+def test_a_tensor_without_a_batch_axis_is_one_sample(job: dict[str, Any], piped: Piped, samples: Samples) -> None:
     job["model"]["inputs"][0] |= {"shape": [1, 8, 12], "batch_axis": "none", "layout": "CHW"}
-    lone = parse_job(job).model
-    assert batch_size(lone, 16) == 1
-    assert stack(lone, [prepared(lone, samples, 2)])["picture"].shape == (1, 8, 12)
+    lone = piped(job)
+    assert lone.batch_size(16) == 1
+    assert lone.stack([lone.prepare(samples, 2).calls[0]])["picture"].shape == (1, 8, 12)
 
 
-def test_answers_are_cut_to_the_samples_and_follow_the_output_steps() -> None:
+def test_answers_are_cut_to_the_samples_and_follow_the_output_steps(job: dict[str, Any], piped: Piped) -> None:
     scores = np.array([[1, 5, 5], [9, 0, 0], [0, 0, 1]], np.float32)
-    found = answers([output(steps=(Step("argmax", {"axis": -1}),))], {"scores": scores}, 2, "samples 0 to 1")
+    job["model"]["outputs"][0]["steps"] = [{"argmax": {"axis": -1}}]
+    found = piped(job).answers({"scores": scores}, 2, "samples 0 to 1")
     assert [prediction["scores"].tolist() for prediction in found] == [1, 0]
 
 
-def test_answers_may_have_their_batch_elsewhere_or_nowhere() -> None:
+def test_answers_may_have_their_batch_elsewhere_or_nowhere(job: dict[str, Any], piped: Piped) -> None:
     scores = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    columns = answers([output(Axes(1, None, None))], {"scores": scores}, 2, "")
+    job["model"]["outputs"] = [{"name": "scores", "type": "class-scores", "batch_axis": 1}]
+    columns = piped(job).answers({"scores": scores}, 2, "")
     assert [prediction["scores"].tolist() for prediction in columns] == [[1, 3, 5], [2, 4, 6]]
-    (whole,) = answers([output(Axes(None, 1, None))], {"scores": scores}, 1, "")
+    job["model"]["outputs"][0]["batch_axis"] = "none"
+    (whole,) = piped(job).answers({"scores": scores}, 1, "")
     assert whole["scores"].shape == (3, 2)
 
 
 @pytest.mark.parametrize(
-    ("port", "kind", "message"),
+    ("change", "kind", "message"),
     [
-        (output(dtype="float32"), "predict", "the model returns float64, the manifest says float32"),
-        (output(Axes(0, None, (5,))), "predict", r"a sample is \[2\], the manifest says \[5\]"),
-        (output(Axes(2, None, None)), "predict", r"\[3, 2\] has no 3 samples on axis 2"),
-        (output(Axes(1, None, None)), "predict", r"\[3, 2\] has no 3 samples on axis 1"),
-        (output(steps=(Step("softmax", {"axis": 4}),)), "step", r"output scores, steps\[0\].softmax: AxisError"),
+        ({"dtype": "float32"}, "predict", "the model returns float64, the manifest says float32"),
+        ({"shape": [None, 5]}, "predict", r"a sample is \[2\], the manifest says \[5\]"),
+        ({"batch_axis": 2}, "predict", r"\[3, 2\] has no 3 samples on axis 2"),
+        ({"batch_axis": 1}, "predict", r"\[3, 2\] has no 3 samples on axis 1"),
+        ({"steps": [{"softmax": {"axis": 4}}]}, "step", r"output scores, steps\[0\].softmax: AxisError"),
     ],
 )
-def test_an_answer_that_the_manifest_does_not_declare_is_refused(port: Output, kind: str, message: str) -> None:
+def test_an_answer_that_the_manifest_does_not_declare_is_refused(
+    job: dict[str, Any], piped: Piped, change: dict[str, Any], kind: str, message: str
+) -> None:
+    job["model"]["outputs"] = [{"name": "scores", "type": "class-scores", **change}]
     with pytest.raises(Failure, match=message) as caught:
-        answers([port], {"scores": np.zeros((3, 2))}, 3, "samples 0 to 2")
+        piped(job).answers({"scores": np.zeros((3, 2))}, 3, "samples 0 to 2")
     assert caught.value.kind == kind

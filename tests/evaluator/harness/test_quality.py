@@ -1,24 +1,32 @@
 """Top-1 and top-5 of scores, of indices and of one binary score."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from evaluator.harness.datasets import Samples
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Axes, Output
-from evaluator.harness.quality import Tally, decisions
+from evaluator.harness.pipeline import Prepared
+from evaluator.harness.quality import decisions, open_tally
+from evaluator.harness.reading import parse_job
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:
     return Output("scores", kind, None, Axes(0, None, None), offset, threshold, ())
 
 
-def test_right_samples_are_counted_after_the_label_offset() -> None:
-    tally = Tally([output(offset=1)], ["top1", "top5"])
+def test_right_samples_are_counted_after_the_label_offset(job: dict[str, Any]) -> None:
+    job["model"]["outputs"][0]["label_offset"] = 1
+    labels = (6, 7, 2, 1)
+    samples = Samples(lambda _number: {}, [str(label) for label in labels], labels, frozenset())
+    tally = open_tally(parse_job(job), samples)
     scores = np.arange(8, dtype=np.float32)  # class 7 first, then 6, 5, 4, 3
-    for label in (6, 7, 2, 1):
-        tally.add({"scores": scores}, label)
-    assert tally.counts() == {"top1": {"correct": 1, "n": 4}, "top5": {"correct": 2, "n": 4}}
+    for label in labels:
+        tally.add({"scores": scores}, label, Prepared((), {}))
+    assert tally.document() == {"top1": {"correct": 1, "n": 4}, "top5": {"correct": 2, "n": 4}}
 
 
 def test_ties_go_to_the_lowest_index() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from evaluator.harness.job import Accuracy, Axes, SingleStream
-from evaluator.harness.reading import JobError, parse_job, read_job
+from evaluator.harness.job import Axes
+from evaluator.harness.reading import parse_job, read_job
+from evaluator.harness.scenarios import Accuracy, SingleStream
+from evaluator.harness.tables import JobError
 
 
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:
@@ -71,11 +73,15 @@ def test_the_accuracy_phase_is_run_when_quality_is_asked(
         (["scenario", "name"], "server", "scenario.name: 'server' is not built"),
         (["scenario", "min_queries"], None, "scenario.min_queries: absent"),
         (["model", "predictor"], "../evil", "model.predictor: '../evil' is no name of a predictor"),
-        (["model", "inputs", 0, "type"], "audio", r"model.inputs\[0\].type: 'audio' is not built"),
-        (["model", "inputs", 0, "field"], "left", r"model.inputs\[0\].field"),
+        (["model", "inputs", 0, "type"], "video", r"model.inputs\[0\].type: 'video' is not built"),
+        (["model", "inputs", 0, "type"], "constant", r"model.inputs\[0\].value: absent"),
+        (["model", "inputs", 0, "type"], "state", r"model.inputs\[0\].initial: absent"),
+        (["model", "inputs", 0, "field"], 1, r"model.inputs\[0\].field: 1 is of a wrong type"),
         (["model", "inputs", 0, "shape"], [1, 2], r"model.inputs\[0\].shape: no axis is null"),
         (["model", "inputs", 0, "batch_axis"], 4, r"model.inputs\[0\].batch_axis: 4 is no axis"),
         (["model", "inputs", 0, "steps"], [{"a": {}, "b": {}}], r"model.inputs\[0\].steps\[0\]: a step has one key"),
+        (["model", "outputs", 0, "type"], "song", r"model.outputs\[0\].type: 'song' is not built"),
+        (["model", "outputs", 0, "reduce"], "sum", r"model.outputs\[0\].reduce: 'sum' is not built"),
         (["model", "outputs", 0, "type"], "tensor", "metrics: a quality metric needs an output"),
         (["model", "files"], [{"path": "x"}], r"model.files\[0\].role: absent"),
     ],

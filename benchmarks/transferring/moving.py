@@ -1,6 +1,7 @@
 """One load moved in and out by everyone, round by round; and every store damaged once."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,8 @@ def _move(contestant: Contestant, load: Load, row: Row, round_: int, target: Pat
     delivered = {file.name: file.stat().st_size for file in files_below(target)}
     wanted = {file.name: file.stat().st_size for file in files_below(load.source)}
     assert wanted.items() <= delivered.items(), f"{row.title} delivered something else"
+    took = f"in {row.publish[round_].seconds:.1f} s, out {row.fetch[round_].seconds:.1f} s"
+    sys.stderr.write(f"{load.title}, round {round_ + 1}, {row.title}: {took}\n")
 
 
 def damaged(kind: Kind, source: Path, folder: Path) -> dict[str, str]:

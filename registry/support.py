@@ -15,7 +15,8 @@ FIELDS = frozenset(("image",))
 OUTPUTS = frozenset(("class-scores", "class-index", "tensor", "value", "boxes", "box-scores", "mask"))
 STEPS = frozenset((
     "decode", "resize", "center_crop", "cast", "scale", "normalize", "transpose", "reshape", "pad", "quantize",
-    "dequantize", "softmax", "sigmoid", "argmax", "topk",
+    "dequantize", "python", "resample", "frame", "spectrogram", "mfcc", "tokenize",
+    "softmax", "sigmoid", "argmax", "topk",
 ))  # fmt: skip
 _OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
 DATASETS = frozenset(("image-index", "idx"))

@@ -7,13 +7,16 @@ from math import prod
 from msgspec import UNSET, UnsetType
 
 from registry.manifests import steps as vocabulary
+from registry.manifests.sounds import SOUNDS
 from registry.manifests.steps import Step
-from registry.manifests.tensors import Tensor, shown
+from registry.manifests.tensors import TEXT, Tensor, shown
+from registry.manifests.texts import TEXTS
 from registry.yaml import Place
 
 _CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 _ALWAYS_ANTIALIASED = ("lanczos", "area")
 _PICTURE_TYPES = ("uint8", "float32", None)
+_OF_TEXTS = (vocabulary.Words, vocabulary.TokenizerJson, vocabulary.Python)
 
 
 def follow(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) -> Tensor:
@@ -23,16 +26,15 @@ def follow(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) ->
         InvalidInputError: at the first step that cannot be done.
     """
     for index, step in enumerate(() if steps is UNSET else steps):
-        tensor = _EFFECTS.get(type(step.arguments), _unknown)(step.arguments, tensor, place.at(index, step.name))
+        here = place.at(index, step.name)
+        if tensor.dtype == TEXT and not isinstance(step.arguments, _OF_TEXTS):
+            raise here.error(f"{step.name} takes numbers, here it gets a text", "tokenize it before")
+        tensor = _EFFECTS.get(type(step.arguments), _unknown)(step.arguments, tensor, here)
     return tensor
 
 
 def _decode_image(step: vocabulary.DecodeImage, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001 - all alike
     return Tensor((None, None, _CHANNELS[step.color]), "uint8", "HWC")
-
-
-def _decode_audio(step: vocabulary.DecodeAudio, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
-    return Tensor((None,) if step.channels == "mono" else None, "float32")
 
 
 def _picture(tensor: Tensor, place: Place) -> None:
@@ -188,7 +190,6 @@ def _one_of(place: Place, **choices: object) -> None:
 
 _EFFECTS: dict[type[object], Callable[..., Tensor]] = {
     vocabulary.DecodeImage: _decode_image,
-    vocabulary.DecodeAudio: _decode_audio,
     vocabulary.Resize: _resize,
     vocabulary.CenterCrop: _center_crop,
     vocabulary.Cast: _cast,
@@ -203,4 +204,6 @@ _EFFECTS: dict[type[object], Callable[..., Tensor]] = {
     vocabulary.Sigmoid: _floating,
     vocabulary.Argmax: _argmax,
     vocabulary.TopK: _topk,
+    **SOUNDS,
+    **TEXTS,
 }

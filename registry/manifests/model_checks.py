@@ -17,7 +17,7 @@ from registry.manifests.model import (
     TensorInput,
     TextInput,
 )
-from registry.manifests.steps import Python, Step, TokenizerJson, Words
+from registry.manifests.steps import Frame, Python, Step, TokenizerJson, Words
 from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch
 from registry.metrics import check_metrics
 from registry.names import parse_name
@@ -163,6 +163,7 @@ def _check_constant(value: object, place: Place) -> None:
 
 
 def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
+    several: list[int] = []
     for index, step in enumerate(steps):
         here = place.at(index)
         present = step.present()
@@ -170,6 +171,11 @@ def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
             what = f"a step has one key, its name; found {', '.join(present) or 'none'}"
             raise here.error(what, "write each step as an element of its own")
         arguments = step.arguments
+        if isinstance(arguments, Frame) and arguments.calls == "each":
+            several.append(index)
+        if len(several) > 1:
+            what = f"calls: each stands in steps[{several[0]}] too, and a sample is cut into calls once"
+            raise here.at(step.name, "calls").error(what, "write calls: one in one of them")
         if isinstance(arguments, Words):
             check_named(model.files, arguments.vocabulary, here.at(step.name, "vocabulary"))
         elif isinstance(arguments, Python | TokenizerJson):

@@ -129,37 +129,42 @@ class Dequantize(Part, frozen=True, kw_only=True):
 
 
 class Python(Part, frozen=True, kw_only=True):
-    """``function(value: ndarray) -> ndarray`` on one sample; ``file`` travels with the model."""
+    """``function(value: ndarray) -> ndarray`` on one sample; ``file`` may import its siblings."""
 
     file: PathText
     function: Text
 
 
 class DecodeAudio(Part, frozen=True, kw_only=True):
-    """float32 in [-1, 1): int16 / 32768."""
+    """A WAV file as float32 in [-1, 1): int16 / 32768. ``mono`` is the mean, [time]; ``keep`` is [time, channels]."""
 
     channels: Literal["mono", "keep"]
 
 
 class Resample(Part, frozen=True, kw_only=True):
-    """To another sampling rate."""
+    """To another sampling rate: a sinc under a Kaiser window (beta 5), ten zero crossings to each side."""
 
     rate: Hertz
     method: Literal["polyphase"]
 
 
 class Frame(Part, frozen=True, kw_only=True):
-    """Cuts the signal; with ``calls: each`` every frame of a sample is one call, in order."""
+    """Cuts the first axis; with ``calls: each`` every frame of a sample is one call, in order."""
 
     length: Samples
     step: Samples
-    pad_start: Annotated[int, Meta(ge=0, description="samples of the signal")]
-    pad_end: bool
+    pad_start: Annotated[int, Meta(ge=0, description="zeros put before the signal")]
+    pad_end: Annotated[
+        bool, Meta(description="whether frames that begin inside and end outside count, zeros at the end")
+    ]
     calls: Literal["one", "each"]
 
 
 class Spectrogram(Part, frozen=True, kw_only=True):
-    """Of overlapping frames, no centring."""
+    """Of overlapping full frames, no centring: [frames, fft_length // 2 + 1].
+
+    ``hann`` and ``hamming`` are symmetric, with equal ends.
+    """
 
     frame_length: Samples
     frame_step: Samples
@@ -169,14 +174,17 @@ class Spectrogram(Part, frozen=True, kw_only=True):
 
 
 class Mfcc(Part, frozen=True, kw_only=True):
-    """Mel-frequency cepstral coefficients of a spectrogram."""
+    """Mel-frequency cepstral coefficients of a spectrogram: [frames, coefficients].
+
+    ``htk``: triangles in mel, of height 1, as tf.signal. ``slaney``: triangles in hertz, of area 1, as librosa.
+    """
 
     rate: Hertz
     mels: Count
     low: Frequency
     high: Frequency
     mel: Literal["htk", "slaney"]
-    log_offset: NotNegative
+    log_offset: Annotated[NotNegative, Meta(description="added to the energies before the natural logarithm")]
     coefficients: Count
     dct: Literal["ortho"]
 
@@ -188,12 +196,12 @@ class DecodeText(Part, frozen=True, kw_only=True):
 
 
 class Words(Part, frozen=True, kw_only=True, tag_field="kind", tag="words"):
-    """Splits by a pattern and looks words up: a vocabulary line is TOKEN, with the line's number, or TOKEN ID."""
+    """Splits by a pattern and looks words up: a vocabulary line is TOKEN, numbered from 0 on, or TOKEN ID."""
 
     vocabulary: PathText
-    pattern: Annotated[Text, Meta(description="a regular expression that splits")]
+    pattern: Annotated[Text, Meta(description="a regular expression of Python that splits")]
     lowercase: bool
-    start: Annotated[str | None, Meta(description="the token put first, or null")]
+    start: Annotated[str | None, Meta(description="the token put first, before truncating, or null")]
     unknown: str
     pad: str
     length: Tokens
@@ -203,7 +211,7 @@ class Words(Part, frozen=True, kw_only=True, tag_field="kind", tag="words"):
 
 
 class TokenizerJson(Part, frozen=True, kw_only=True, tag_field="kind", tag="tokenizer-json"):
-    """Tokens as a tokenizer.json file says."""
+    """Tokens as a tokenizer.json file says; special tokens are never cut off."""
 
     file: PathText
     length: Tokens

@@ -12,6 +12,8 @@ from registry.manifests.model import Input, Output
 from registry.yaml import Place
 
 Sizes = tuple[int | str | None, ...]
+TEXT = "text"
+"""Stands as the dtype of a text that no step has made numbers of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def check_result(found: Tensor, wanted: Tensor, place: Place) -> None:
     Raises:
         InvalidInputError: it certainly has another.
     """
+    if found.dtype == TEXT:
+        raise place.at("steps").error("the steps leave a text, and a model takes numbers", "add tokenize as a step")
     if found.dtype is not None and found.dtype != wanted.dtype:
         raise place.at("dtype").error(f"the steps give {found.dtype}, not {wanted.dtype}", "add a cast as a step")
     if found.layout is not None and found.layout != wanted.layout:

@@ -10,19 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ..failures import reason
 from ..job import Step
-from . import numeric, outputs, picture
+from . import audio, code, numeric, outputs, picture, spectrum, text
 from .tensor import Source, StepError, Tensor
 
-__all__ = ["STEPS", "Bound", "Kind", "Source", "StepError", "Tensor", "bind"]
+__all__ = ["OF_FILES", "STEPS", "Bound", "Kind", "Source", "StepError", "Tensor", "bind"]
 
 Kind = Literal["image", "audio", "text", "tensor", "output"]
 """What a step is done to: the type of an input, or an output."""
 
-STEPS: Mapping[str, Callable[..., Tensor]] = {
-    "decode": picture.decode,
-    "resize": picture.resize,
-    "center_crop": picture.center_crop,
+_Step = Callable[..., Tensor]
+
+_NUMERIC: Mapping[str, _Step] = {
     "cast": numeric.cast,
     "scale": numeric.scale,
     "normalize": numeric.normalize,
@@ -31,11 +31,39 @@ STEPS: Mapping[str, Callable[..., Tensor]] = {
     "pad": numeric.pad,
     "quantize": numeric.quantize,
     "dequantize": numeric.dequantize,
-    "softmax": outputs.softmax,
-    "sigmoid": outputs.sigmoid,
-    "argmax": outputs.argmax,
-    "topk": outputs.topk,
 }
+STEPS: Mapping[Kind, Mapping[str, _Step]] = {
+    "image": {
+        **_NUMERIC,
+        "decode": picture.decode,
+        "resize": picture.resize,
+        "center_crop": picture.center_crop,
+    },
+    "audio": {
+        **_NUMERIC,
+        "decode": audio.decode,
+        "resample": audio.resample,
+        "frame": audio.frame,
+        "spectrogram": spectrum.spectrogram,
+        "mfcc": spectrum.mfcc,
+    },
+    "text": {**_NUMERIC, "decode": text.decode},
+    "tensor": _NUMERIC,
+    "output": {
+        **_NUMERIC,
+        "softmax": outputs.softmax,
+        "sigmoid": outputs.sigmoid,
+        "argmax": outputs.argmax,
+        "topk": outputs.topk,
+    },
+}
+"""What each step does, by the kind of what it is done to."""
+
+OF_FILES: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
+    "python": code.python,
+    "tokenize": text.tokenizer,
+}
+"""Steps that are made of files of the model: the folder of these, and the arguments, give what is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +75,24 @@ class Bound:
     each: bool = False
 
 
-def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[Bound, ...]:  # noqa: ARG001 - of the model's files
+def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[Bound, ...]:
     """``steps`` ready to be done; ``folder`` has the model's files, which are read here and never again.
 
     Raises:
-        StepError: there is no such step.
+        StepError: there is no such step, or a file of it cannot be loaded.
     """
-    bound = []
-    for index, step in enumerate(steps):
-        if step.name not in STEPS:
-            raise StepError(f"steps[{index}].{step.name}: no such step")
-        bound.append(Bound(step.name, partial(STEPS[step.name], **step.arguments)))
-    return tuple(bound)
+    return tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
+
+
+def _bound(kind: Kind, step: Step, folder: Path, where: str) -> Bound:
+    if step.name in OF_FILES and (kind == "text" or step.name != "tokenize"):
+        try:
+            return Bound(step.name, OF_FILES[step.name](folder, **step.arguments))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise StepError(f"{where}: {reason(error)}") from error
+    if step.name not in STEPS[kind]:
+        raise StepError(f"{where}: no such step")
+    each = step.arguments.get("calls") == "each"
+    return Bound(step.name, partial(STEPS[kind][step.name], **step.arguments), each)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .interpolation import interpolate
-from .tensor import Source, StepError, Tensor, by_rows, saturate
+from .tensor import Source, StepError, Tensor, as_file, by_rows, saturate
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -25,6 +25,7 @@ def decode(source: Source, *, color: str, exif: str) -> Tensor:
 
     Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held.
     """
+    source = as_file(source)
     mode = "L" if color == "L" else "RGB"
     if isinstance(source, bytes):
         with _opened(source) as opened:

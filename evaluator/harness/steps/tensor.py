@@ -30,6 +30,13 @@ class Tensor(NamedTuple):
     geometry: Geometry | None = None
 
 
+def as_file(source: Source) -> Source:
+    """An encoded file as bytes, also where it is kept as an array of bytes along one axis; all else as it is."""
+    if isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype == np.uint8:
+        return source.tobytes()
+    return source
+
+
 def axis_of(tensor: Tensor, letter: str, step: str) -> int:
     """The axis called ``letter``; ``StepError`` if the layout has none."""
     if tensor.layout is None or letter not in tensor.layout:
@@ -47,12 +54,14 @@ def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArra
 def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """``values`` as ``dtype``; an integer type takes them rounded half to even and clipped to its range.
 
-    A plain conversion of what does not fit differs from processor to processor.
+    A plain conversion of what does not fit differs from processor to processor. ``StepError`` for what is no number.
     """
     if dtype.kind not in "iu" or values.dtype == dtype:
         return values.astype(dtype)
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":
+        if np.isnan(values).any():
+            raise StepError(f"values that are no numbers become no {dtype}")
         # The greatest 64-bit integers are no float64: the next one below is.
         greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
         whole: NDArray[Any] = np.clip(np.rint(values.astype(np.float64)), limits.min, greatest)

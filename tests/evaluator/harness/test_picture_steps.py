@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import map_coordinates
 
-from evaluator.harness.steps import STEPS, StepError, Tensor
+from evaluator.harness.steps import StepError, Tensor
+from evaluator.harness.steps.numeric import cast
 from evaluator.harness.steps.picture import center_crop, decode, resize
 
 METHODS = {
@@ -238,7 +239,7 @@ def test_the_order_of_cast_and_resize_shows() -> None:
     """Before ``cast`` a resize rounds to whole numbers; after it, it does not."""
     picture = Tensor(noise(23, 37, 3), "HWC")
     size: dict[str, Any] = {"size": (10, 10), "method": "bilinear", "antialias": True}
-    early = STEPS["cast"](STEPS["resize"](picture, **size), dtype="float32").values
-    late = STEPS["resize"](STEPS["cast"](picture, dtype="float32"), **size).values
+    early = cast(resize(picture, **size), dtype="float32").values
+    late = resize(cast(picture, dtype="float32"), **size).values
     assert not np.array_equal(early, late)
     np.testing.assert_allclose(early, late, atol=1.01)

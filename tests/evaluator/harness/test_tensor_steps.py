@@ -17,6 +17,9 @@ def test_cast_to_an_integer_rounds_half_to_even_and_clips() -> None:
     assert cast(Tensor(np.array([1e30, -1e30])), dtype="int64").values.tolist() == [2**63 - 1024, -(2**63)]
     assert cast(Tensor(np.array([0, 127, 128, 255], np.uint8)), dtype="int8").values.tolist() == [0, 127, 127, 127]
     assert cast(Tensor(np.array([-5, 300], np.int64)), dtype="uint8").values.tolist() == [0, 255]
+    assert cast(Tensor(np.array([np.inf, -np.inf])), dtype="int8").values.tolist() == [127, -128]
+    with pytest.raises(StepError, match="no numbers become no int8"):
+        cast(Tensor(np.array([0, np.nan])), dtype="int8")
 
 
 def test_scale_multiplies_in_the_type_of_the_tensor() -> None:

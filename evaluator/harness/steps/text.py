@@ -1,0 +1,198 @@
+"""Steps of texts. A text is a tensor without axes, of the type object, that holds a ``str``."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .tensor import Source, StepError, Tensor, as_file
+
+_ENTRY = re.compile(r"(.*\S)\s+([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One text, ``length`` tokens: their ids, 1 for a token and 0 for padding, and which segment each is of."""
+
+    ids: list[int]
+    mask: list[int]
+    types: list[int]
+
+
+class _Tokenizer(Protocol):
+    def encode(self, text: str) -> Tokens: ...
+
+
+def decode(source: Source, *, encoding: str) -> Tensor:
+    """The text that ``source`` is, or encodes; a byte order mark stays in it."""
+    source = as_file(source)
+    if isinstance(source, np.ndarray):
+        if source.ndim or not isinstance(source.item(), str | bytes):
+            raise StepError(f"an array of {list(source.shape)} {source.dtype} is no text")
+        source = source.item()
+    if isinstance(source, bytes):
+        try:
+            source = source.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise StepError(f"byte {error.start} is no {encoding}: {error.reason}") from error
+    return Tensor(np.asarray(source, dtype=object))
+
+
+def tokenizer(folder: Path, *, kind: str, yields: str, **arguments: Any) -> Callable[[Tensor], Tensor]:  # noqa: ANN401 - the manifest's
+    """The step ``tokenize``: of a text, int64 [length]. Files lie in ``folder`` and are read once.
+
+    Raises:
+        StepError: a file cannot be read, or does not have what the arguments name.
+    """
+    if yields not in Tokens.__dataclass_fields__:
+        raise StepError(f"tokenize yields no {yields!r}")
+    if kind not in KINDS:
+        raise StepError(f"no kind of tokens {kind!r}")
+    found = KINDS[kind](folder, **arguments)
+
+    def tokenize(tensor: Tensor) -> Tensor:
+        text = tensor.values.item() if tensor.values.ndim == 0 else None
+        if not isinstance(text, str):
+            raise StepError(f"tokenize takes a text, here it gets {list(tensor.values.shape)} {tensor.values.dtype}")
+        return tensor._replace(values=np.array(getattr(found.encode(text), yields), np.int64), layout=None)
+
+    return tokenize
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Makes as many of any number of tokens; ``truncate`` and ``pad_side`` say at which end."""
+
+    length: int
+    truncate: str
+    pad_side: str
+    pad: int
+
+    def __post_init__(self) -> None:
+        if self.truncate not in ("start", "end") or self.pad_side not in ("start", "end"):
+            raise StepError(f"truncate {self.truncate!r} and pad_side {self.pad_side!r} are start or end")
+
+    def fit(self, ids: list[int]) -> Tokens:
+        kept = ids[: self.length] if self.truncate == "end" else ids[max(0, len(ids) - self.length) :]
+        missing, present = self.length - len(kept), [1] * len(kept)
+        before, after = (0, missing) if self.pad_side == "end" else (missing, 0)
+        return Tokens(
+            [self.pad] * before + kept + [self.pad] * after, [0] * before + present + [0] * after, [0] * self.length
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    vocabulary: Mapping[str, int]
+    pattern: re.Pattern[str]
+    lowercase: bool
+    start: int | None
+    unknown: int
+    fitting: _Fitting
+
+    def encode(self, text: str) -> Tokens:
+        """What lies between the places that the pattern finds, and what its groups catch; nothing is no word."""
+        words = self.pattern.split(text.lower() if self.lowercase else text)
+        first = [] if self.start is None else [self.start]
+        return self.fitting.fit(first + [self.vocabulary.get(word, self.unknown) for word in words if word])
+
+
+def _words(  # noqa: PLR0913 - the manifest's
+    folder: Path,
+    *,
+    vocabulary: str,
+    pattern: str,
+    lowercase: bool,
+    start: str | None,
+    unknown: str,
+    pad: str,
+    length: int,
+    truncate: str,
+    pad_side: str,
+) -> _Tokenizer:
+    known = read_vocabulary(folder / vocabulary)
+    special = [token for token in (start, unknown, pad) if token is not None and token not in known]
+    if special:
+        raise StepError(f"{vocabulary} has no token {special[0]!r}")
+    try:
+        splitting = re.compile(pattern)
+    except re.error as error:
+        raise StepError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+    first = None if start is None else known[start]
+    return _Words(known, splitting, lowercase, first, known[unknown], _Fitting(length, truncate, pad_side, known[pad]))
+
+
+@lru_cache(maxsize=8)
+def read_vocabulary(path: Path) -> Mapping[str, int]:
+    """Each token's number: what the line says, or the line's own, from 0 on; a file has lines of one form alone.
+
+    Raises:
+        StepError: it has lines of both forms, a token twice, or is no UTF-8.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise StepError(f"{path.name}: byte {error.start} is no UTF-8") from error
+    entries = [(index, line.removesuffix("\r")) for index, line in enumerate(lines) if line.removesuffix("\r")]
+    numbered = {index: entry for index, line in entries if (entry := _ENTRY.fullmatch(line))}
+    if numbered and len(numbered) < len(entries):
+        index, line = next((index, line) for index, line in entries if index not in numbered)
+        raise StepError(f"{path.name}, line {index + 1}: {line!r} has no number behind it, and other lines have")
+    found: dict[str, int] = {}
+    for index, line in entries:
+        token, number = (numbered[index][1], int(numbered[index][2])) if numbered else (line, index)
+        if token in found:
+            raise StepError(f"{path.name}, line {index + 1}: {token!r} stands twice")
+        found[token] = number
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OfJson:
+    tokenizer: Any
+    length: int
+
+    def encode(self, text: str) -> Tokens:
+        found = self.tokenizer.encode(text)
+        if len(found.ids) != self.length:
+            raise StepError(f"the tokenizer gives {len(found.ids)} tokens, not {self.length}")
+        return Tokens(found.ids, found.attention_mask, found.type_ids)
+
+
+@lru_cache(maxsize=8)
+def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: str, pad: str) -> _Tokenizer:
+    """The file's own normalizer, splitting, model and special tokens; its own truncation and padding do not count."""
+    found = _load(folder / file)
+    number = found.token_to_id(pad)
+    if number is None:
+        raise StepError(f"{file} has no token {pad!r}")
+    special = found.num_special_tokens_to_add(is_pair=False)
+    if length < special:
+        raise StepError(f"{file} adds {special} special tokens, which do not fit into a length of {length}")
+    fitting = _Fitting(length, truncate, pad_side, number)
+    sides = {"start": "left", "end": "right"}
+    found.enable_truncation(length, direction=sides[fitting.truncate])
+    found.enable_padding(direction=sides[fitting.pad_side], pad_id=number, pad_type_id=0, pad_token=pad, length=length)
+    return _OfJson(found, length)
+
+
+def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and for these alone
+    except ImportError as error:
+        raise StepError(
+            "the image has no library tokenizers; build one with: image build … --requirement tokenizers"
+        ) from error
+    content = path.read_text(encoding="utf-8")
+    try:
+        return Tokenizer.from_str(content)
+    except Exception as error:
+        raise StepError(f"{path.name} is no tokenizer: {error}") from error
+
+
+KINDS: Mapping[str, Callable[..., _Tokenizer]] = {"words": _words, "tokenizer-json": _of_json}
+"""What makes the tokens, by the argument ``kind``."""

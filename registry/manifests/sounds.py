@@ -1,0 +1,72 @@
+"""What the steps of sounds do to shape and dtype; the time is the first axis."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from registry.manifests import steps as vocabulary
+from registry.manifests.tensors import Sizes, Tensor, shown
+from registry.yaml import Place
+
+_SPECTROGRAM_AXES = 2
+
+
+def _decode(step: vocabulary.DecodeAudio, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001 - all alike
+    return Tensor((None,) if step.channels == "mono" else (None, None), "float32")
+
+
+def _resample(step: vocabulary.Resample, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    sizes: Sizes | None = None if tensor.sizes is None else (None, *tensor.sizes[1:])
+    return replace(tensor.floating(), sizes=sizes)
+
+
+def _frame(step: vocabulary.Frame, tensor: Tensor, place: Place) -> Tensor:
+    if tensor.sizes is None:
+        return replace(tensor, layout=None)
+    count = None
+    if tensor.sizes and isinstance(tensor.sizes[0], int):
+        time = tensor.sizes[0] + step.pad_start
+        full = (time - step.length) // step.step + 1 if time >= step.length else 0
+        count = -(-time // step.step) if step.pad_end else full
+    if count == 0:
+        raise place.at("length").error(f"no frame of {step.length} in {shown(tensor.sizes)}", "write pad_end: true")
+    frames: Sizes = (count,) if step.calls == "one" else ()
+    return Tensor((*frames, step.length, *tensor.sizes[1:]), tensor.dtype)
+
+
+def _spectrogram(step: vocabulary.Spectrogram, tensor: Tensor, place: Place) -> Tensor:
+    if step.fft_length < step.frame_length:
+        what = f"a frame of {step.frame_length} samples does not fit into {step.fft_length}"
+        raise place.at("fft_length").error(what, "write at least frame_length")
+    frames = None
+    if tensor.sizes is not None:
+        if len(tensor.sizes) != 1:
+            what = f"spectrogram takes a sound of one channel, here it gets {shown(tensor.sizes)}"
+            raise place.error(what, "decode with channels: mono")
+        time = tensor.sizes[0]
+        if isinstance(time, int):
+            frames = (time - step.frame_length) // step.frame_step + 1
+    if frames is not None and frames < 1:
+        raise place.at("frame_length").error(f"no frame of {step.frame_length} samples in {shown(tensor.sizes or ())}")
+    return replace(tensor.floating(), sizes=(frames, step.fft_length // 2 + 1), layout=None)
+
+
+def _mfcc(step: vocabulary.Mfcc, tensor: Tensor, place: Place) -> Tensor:
+    if tensor.sizes is not None and len(tensor.sizes) != _SPECTROGRAM_AXES:
+        raise place.error(f"mfcc takes a spectrogram, here it gets {shown(tensor.sizes)}", "add spectrogram before it")
+    if step.high <= step.low:
+        raise place.at("high").error(f"{step.high:g} Hz is not above low, {step.low:g} Hz")
+    if step.high > step.rate / 2:
+        raise place.at("high").error(f"{step.high:g} Hz is above half of the rate, {step.rate / 2:g} Hz")
+    if step.coefficients > step.mels:
+        raise place.at("coefficients").error(f"{step.mels} mels have no {step.coefficients} coefficients")
+    frames = tensor.sizes[0] if tensor.sizes else None
+    return replace(tensor.floating(), sizes=(frames, step.coefficients), layout=None)
+
+
+SOUNDS: Mapping[type[object], Callable[..., Tensor]] = {
+    vocabulary.DecodeAudio: _decode,
+    vocabulary.Resample: _resample,
+    vocabulary.Frame: _frame,
+    vocabulary.Spectrogram: _spectrogram,
+    vocabulary.Mfcc: _mfcc,
+}

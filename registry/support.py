@@ -10,7 +10,6 @@ from registry.manifests.steps import Step
 from registry.metrics import BUILT as METRICS
 from registry.requests import Request
 
-FORMATS = frozenset(("onnx", "torchscript", "torch-export", "savedmodel", "keras", "tflite"))
 FIELDS = frozenset(("image",))
 OUTPUTS = frozenset(("class-scores", "class-index", "tensor", "value", "boxes", "box-scores", "mask"))
 STEPS = frozenset((
@@ -43,8 +42,6 @@ def _platforms(image: Image) -> Iterator[tuple[int, str]]:
 
 
 def _model(model: Model) -> Iterator[str]:
-    if model.format not in FORMATS:
-        yield f"format: {model.format}"
     if model.predictions is not UNSET:
         yield "predictions: detection"
     for index, port in enumerate(model.inputs):

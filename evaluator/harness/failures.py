@@ -23,10 +23,16 @@ class Failure(Exception):  # noqa: N818 - a failure is a result with a class, no
 
 
 def reason(error: BaseException) -> str:
-    """What ``error`` says, in one line of bounded length."""
+    """What ``error`` says, in one line of bounded length.
+
+    What is left out is from the middle: frameworks put traces of their own between what happened and why.
+    """
     text = " ".join(str(error).split())
-    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…"
+    line = f"{type(error).__name__}: {text or 'it gives no reason'}"
+    if len(line) <= _LONGEST_REASON:
+        return line
+    half = _LONGEST_REASON // 2
+    return f"{line[: half - 2]} … {line[-half + 1 :]}"
 
 
 def failure(kind: FailureClass, where: str, error: BaseException) -> Failure:

@@ -129,6 +129,7 @@ class Model:
     outputs: tuple[Output, ...]
     files: tuple[File, ...]
     code: Code | None = None
+    unsafe: bool = False
     detections: Detections | None = None
 
     @property

@@ -73,6 +73,7 @@ def _model(table: Mapping[str, Any], task: str) -> Model:
         outputs=tuple(read_output(entry, f"model.outputs[{i}]") for i, entry in enumerate(ports["outputs"])),
         files=tuple(_file(entry, f"model.files[{i}]") for i, entry in enumerate(ports["files"])),
         code=_code(optional(table, "code", dict, "model")),
+        unsafe=bool(optional(table, "unsafe", bool, "model")),
         detections=_detections(optional(table, "predictions", dict, "model"), "model.predictions"),
     )
     _check(model)

@@ -99,7 +99,7 @@ def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
         "outputs": plain(model.outputs),
         "files": [{"path": file.path, "role": file.role} for file in model.files],
     }
-    for key in ("signature", "code", "predictions"):
+    for key in ("signature", "code", "unsafe", "predictions"):
         if getattr(model, key) is not UNSET:
             told[key] = plain(getattr(model, key))
     data: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}

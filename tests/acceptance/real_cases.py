@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+NETWORKS = Path(__file__).parent / "networks"
+CODE = {"file": "resnet20.py", "function": "build"}
 
 RESNET8_STEPS: list[dict[str, Any]] = [{"decode": {"color": "RGB", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
 MOBILENET_STEPS: list[dict[str, Any]] = [
@@ -13,12 +17,21 @@ MOBILENET_STEPS: list[dict[str, Any]] = [
     {"normalize": {"mean": [127.5, 127.5, 127.5], "std": [127.5, 127.5, 127.5]}},
 ]
 MNIST_STEPS: list[dict[str, Any]] = [{"decode": {"color": "L", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
+RESNET20_STEPS: list[dict[str, Any]] = [
+    *RESNET8_STEPS,
+    {"scale": {"factor": 1 / 255}},
+    {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
+]
+BYTES_STEPS: list[dict[str, Any]] = [
+    *RESNET8_STEPS[:1],
+    {"quantize": {"scale": 1, "zero_point": -128, "dtype": "int8"}},
+]
 TO_NCHW: list[dict[str, Any]] = [{"transpose": {"layout": "NCHW"}}]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model file of the cases folder, how its manifest describes it, and how many answers are right."""
+    """A model file of the cases folder, its manifest, and how many answers are right (top-1, top-5)."""
 
     name: str
     framework: str
@@ -26,7 +39,7 @@ class Case:
     file: str
     expected: str
     dataset: str
-    correct: int
+    correct: tuple[int, int]
     samples: int
     ports: Mapping[str, Any]
     signature: str | None = None
@@ -34,6 +47,10 @@ class Case:
     @property
     def is_tree(self) -> bool:
         return self.format == "savedmodel"
+
+    @property
+    def has_code(self) -> bool:
+        return self.format in ("safetensors", "state-dict")
 
     def manifest(self) -> dict[str, Any]:
         """The model's manifest; the file lies beside it under its own name."""
@@ -47,15 +64,20 @@ class Case:
             "framework": {"name": self.framework, "version": "*"},
             "format": self.format,
             **self.ports,
-            "files": [
-                {
-                    "path": "model/" if self.is_tree else self.file.split("/")[-1],
-                    "role": "graph",
-                    "source": f"./{self.file.split('/')[-1]}",
-                }
-            ],
+            "files": [self._file(), *self._code()],
         }
-        return document | ({"signature": self.signature} if self.signature else {})
+        document |= {"signature": self.signature} if self.signature else {}
+        return document | ({"code": CODE} if self.has_code else {})
+
+    def _file(self) -> dict[str, str]:
+        own = self.file.split("/")[-1]
+        role = "weights" if self.has_code else "graph"
+        return {"path": "model/" if self.is_tree else own, "role": role, "source": f"./{own}"}
+
+    def _code(self) -> list[dict[str, str]]:
+        """The code, where weights need it, which lies beside them."""
+        names = sorted(path.name for path in NETWORKS.glob("*.py")) if self.has_code else []
+        return [{"path": name, "role": "code", "source": f"./{name}"} for name in names]
 
     def request(self) -> dict[str, Any]:
         return {
@@ -81,15 +103,16 @@ def ports(
     *,
     offset: int = 0,
     batch_axis: int | None = None,
+    dtype: str = "float32",
 ) -> dict[str, Any]:
     """Inputs and outputs of a manifest."""
-    given: dict[str, Any] = {"name": name, "type": "image", "dtype": "float32", "shape": shape, "layout": layout}
+    given: dict[str, Any] = {"name": name, "type": "image", "dtype": dtype, "shape": shape, "layout": layout}
     given["steps"] = [*steps, *(TO_NCHW if layout == "NCHW" else [])]
     if batch_axis is not None:
         given["batch_axis"] = batch_axis
     return {
         "inputs": [given],
-        "outputs": [{"name": output, "type": "class-scores", "dtype": "float32", "label_offset": offset}],
+        "outputs": [{"name": output, "type": "class-scores", "dtype": dtype, "label_offset": offset}],
     }
 
 
@@ -97,17 +120,37 @@ def _resnet8(
     name: str, framework: str, form: str, file: str, given: dict[str, Any], signature: str | None = None
 ) -> Case:
     expected = f"resnet8_cifar10__{file}@cifar10_jpeg_dev.npz"
-    return Case(name, framework, form, f"resnet8_cifar10/{file}", expected, "cifar10_jpeg", 751, 1000, given, signature)
+    correct = (752, 981) if "int8" in file else (751, 986)
+    path = f"resnet8_cifar10/{file}"
+    return Case(name, framework, form, path, expected, "cifar10_jpeg", correct, 1000, given, signature)
+
+
+def _resnet20(name: str, framework: str, form: str, file: str, given: dict[str, Any]) -> Case:
+    # The tensors of the safetensors file are the checkpoint's.
+    answers = "resnet20-12fca82f.th" if form == "safetensors" else file
+    expected = f"resnet20_cifar10__{answers}@cifar10_jpeg_dev.npz"
+    return Case(name, framework, form, f"resnet20_cifar10/{file}", expected, "cifar10_jpeg", (804, 990), 1000, given)
 
 
 def _mobilenet(name: str, framework: str, form: str, file: str, given: dict[str, Any]) -> Case:
     expected = f"mobilenet_v1_025_224__{file}@imagenet_sample_dev.npz"
-    return Case(name, framework, form, f"mobilenet_v1_025_224/{file}", expected, "imagenet_sample", 61, 104, given)
+    correct = (60, 82) if "quant" in file else (61, 84)
+    path = f"mobilenet_v1_025_224/{file}"
+    return Case(name, framework, form, path, expected, "imagenet_sample", correct, 104, given)
+
+
+def _mnist(name: str, file: str) -> Case:
+    given = ports("Input3", "Plus214_Output_0", [1, 1, 28, 28], "NCHW", MNIST_STEPS, batch_axis=0)
+    expected = f"mnist_cntk__{file}@mnist_t10k_dev.npz"
+    path = f"mnist_cntk/{file}"
+    return Case(name, "onnxruntime", "onnx", path, expected, "mnist_t10k", (9891, 10000), 10000, given)
 
 
 _NHWC: list[int | None] = [None, 32, 32, 3]
 _NCHW: list[int | None] = [None, 3, 32, 32]
+_ONE: list[int | None] = [1, 32, 32, 3]
 _BIG: list[int | None] = [1, 224, 224, 3]
+_BIG_NCHW: list[int | None] = [None, 3, 224, 224]
 _SCORES = "MobilenetV1/Predictions/Reshape_1"
 
 CASES = (
@@ -122,16 +165,35 @@ CASES = (
     _resnet8("resnet8-keras", "tensorflow", "keras", "resnet8.keras",
              ports("input_1", "scores", _NHWC, "NHWC", RESNET8_STEPS)),
     _resnet8("resnet8-tflite", "litert", "tflite", "resnet8_float.tflite",
-             ports("input_1", "Identity", [1, 32, 32, 3], "NHWC", RESNET8_STEPS, batch_axis=0)),
+             ports("input_1", "Identity", _ONE, "NHWC", RESNET8_STEPS, batch_axis=0)),
     _resnet8("resnet8-tflite-tf", "tensorflow", "tflite", "resnet8_float.tflite",
-             ports("input_1", "Identity", [1, 32, 32, 3], "NHWC", RESNET8_STEPS, batch_axis=0)),
+             ports("input_1", "Identity", _ONE, "NHWC", RESNET8_STEPS, batch_axis=0)),
+    _resnet8("resnet8-tflite-int8", "litert", "tflite", "resnet8_int8.tflite",
+             ports("input_1_int8", "Identity_int8", _NHWC, "NHWC", BYTES_STEPS, dtype="int8")),
+    _resnet8("resnet8-h5", "tensorflow", "hdf5", "resnet8.h5",
+             ports("input_1", "scores", _NHWC, "NHWC", RESNET8_STEPS)),
+    _resnet8("resnet8-frozen", "tensorflow", "frozen-graph", "resnet8_frozen.pb",
+             ports("input:0", "Identity:0", _NHWC, "NHWC", RESNET8_STEPS)),
     _mobilenet("mobilenet-onnx", "onnxruntime", "onnx", "mobilenet_v1_0.25_224_float.tf2onnx.onnx",
                ports("input", _SCORES, _BIG, "NHWC", MOBILENET_STEPS, offset=1, batch_axis=0)),
     _mobilenet("mobilenet-tflite", "litert", "tflite", "mobilenet_v1_0.25_224_float.tflite",
                ports("input", _SCORES, _BIG, "NHWC", MOBILENET_STEPS, offset=1, batch_axis=0)),
-    Case("mnist-onnx", "onnxruntime", "onnx", "mnist_cntk/mnist.onnx", "mnist_cntk__mnist.onnx@mnist_t10k_dev.npz",
-         "mnist_t10k", 9891, 10000,
-         ports("Input3", "Plus214_Output_0", [1, 1, 28, 28], "NCHW", MNIST_STEPS, batch_axis=0)),
+    _mobilenet("mobilenet-onnx-nchw", "onnxruntime", "onnx", "mobilenet_v1_0.25_224.nchw.onnx",
+               ports("input", "probs", _BIG_NCHW, "NCHW", MOBILENET_STEPS, offset=1)),
+    _mobilenet("mobilenet-torchscript", "pytorch", "torchscript", "mobilenet_v1_0.25_224.torchscript.pt",
+               ports("x", "probs", _BIG_NCHW, "NCHW", MOBILENET_STEPS, offset=1)),
+    _mobilenet("mobilenet-tflite-uint8", "litert", "tflite", "mobilenet_v1_0.25_224_quant.tflite",
+               ports("input", _SCORES, _BIG, "NHWC", MOBILENET_STEPS[:3], offset=1, batch_axis=0, dtype="uint8")),
+    _resnet20("resnet20-onnx", "onnxruntime", "onnx", "resnet20.onnx",
+              ports("input", "logits", _NCHW, "NCHW", RESNET20_STEPS)),
+    _resnet20("resnet20-torchscript", "pytorch", "torchscript", "resnet20.torchscript.pt",
+              ports("x", "logits", _NCHW, "NCHW", RESNET20_STEPS)),
+    _resnet20("resnet20-checkpoint", "pytorch", "state-dict", "resnet20-12fca82f.th",
+              ports("x", "logits", _NCHW, "NCHW", RESNET20_STEPS)),
+    _resnet20("resnet20-safetensors", "pytorch", "safetensors", "resnet20.safetensors",
+              ports("x", "logits", _NCHW, "NCHW", RESNET20_STEPS)),
+    _mnist("mnist-onnx", "mnist.onnx"),
+    _mnist("mnist-onnx-simplified", "opt-mnist.onnx"),
 )  # fmt: skip
 
 DATASETS: dict[str, dict[str, Any]] = {

@@ -27,7 +27,6 @@ def test_what_is_built_has_no_reasons(name: str) -> None:
 
 def test_what_is_not_built_is_named_with_its_path() -> None:
     assert reasons("everything-else") == (
-        "format: safetensors is not built yet",
         "predictions: detection is not built yet",
         "inputs[0].type: audio is not built yet",
         "inputs[1].type: text is not built yet",

@@ -3,7 +3,7 @@
 A module has ``load(folder, model, threads, device) -> Predictor``, and is the only one that imports its framework.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -57,10 +57,26 @@ def load(model: Model, folder: Path, threads: int, device: str) -> Predictor:
 
 def graph(folder: Path, model: Model) -> Path:
     """The model's file, or tree, of role ``graph``; there must be exactly one."""
-    paths = [file.path for file in model.files if file.role == "graph"]
+    paths = files(folder, model, "graph")
     if len(paths) != 1:
         raise Failure("load", f"model: {len(paths)} files of role graph, one is needed")
-    return folder / paths[0]
+    return paths[0]
+
+
+def files(folder: Path, model: Model, role: str) -> list[Path]:
+    """The model's files, or trees, of a role, in the manifest's order."""
+    return [folder / file.path for file in model.files if file.role == role]
+
+
+def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, all_fed: bool = False) -> None:
+    """Raises ``ValueError`` if the graph lacks an input or output, or, ``all_fed``, has another that nothing feeds."""
+    declared, present = list(declared), list(present)
+    for name in declared:
+        if name not in present:
+            raise ValueError(f"the graph has no {kind} {name!r}; it has {', '.join(present) or 'none'}")
+    for name in present if all_fed else ():
+        if name not in declared:
+            raise ValueError(f"the graph has an {kind} {name!r}, which the manifest does not feed")
 
 
 def by_position(model: Model, values: object) -> Tensors:
@@ -70,4 +86,7 @@ def by_position(model: Model, values: object) -> Tensors:
     names = [port.name for port in model.outputs]
     if len(several) != len(names):
         raise ValueError(f"the model returns {len(several)} tensors, the manifest names {len(names)}")
+    for number, value in enumerate(several):
+        if not hasattr(value, "numpy"):
+            raise ValueError(f"the model returns {type(value).__name__} at position {number}, which is no tensor")
     return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, several, strict=True)}

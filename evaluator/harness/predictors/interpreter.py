@@ -1,11 +1,15 @@
 """What LiteRT and TensorFlow share: the interpreter of TFLite graphs, handed in by either."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..job import Model
-from . import Tensors
+from . import Tensors, check_names
 from .accelerators import CPU
+
+_MARK = slice(4, 8)
+_TFLITE = b"TFL3"
 
 
 class Interpreted:
@@ -42,6 +46,14 @@ class Interpreted:
         self._interpreter.allocate_tensors()
 
 
+def checked(path: Path) -> str:
+    """The path of a TFLite graph; ``ValueError`` if it does not begin as one, of which the interpreters say little."""
+    with path.open("rb") as stream:
+        if stream.read(_MARK.stop)[_MARK] != _TFLITE:
+            raise ValueError(f"{path.name} is no TFLite graph: it does not begin as one")
+    return str(path)
+
+
 def _signature(entry: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape that the graph was made for, -1 for a free axis."""
     return tuple(int(size) for size in entry.get("shape_signature", entry["shape"]))
@@ -58,7 +70,5 @@ def _check_shape(name: str, graph: Sequence[int], given: Sequence[int], batch_ax
 
 def _indices(kind: str, declared: Sequence[str], details: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     present = {entry["name"]: entry["index"] for entry in details}
-    for name in declared:
-        if name not in present:
-            raise ValueError(f"the graph has no {kind} {name!r}; it has {', '.join(present)}")
+    check_names(kind, declared, present, all_fed=kind == "input")
     return {name: present[name] for name in declared}

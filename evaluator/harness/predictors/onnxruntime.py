@@ -6,7 +6,7 @@ from typing import Any
 import onnxruntime
 
 from ..job import Model
-from . import Tensors, graph
+from . import Tensors, check_names, graph
 from .accelerators import CPU, check_cuda
 
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -25,8 +25,9 @@ class OnnxRuntime:
         self.device = device if self._session.get_providers()[0] == _CUDA else CPU
         self.in_caller = self.device == CPU
         self._outputs = [port.name for port in model.outputs]
-        _check_names("input", [port.name for port in model.inputs], [port.name for port in self._session.get_inputs()])
-        _check_names("output", self._outputs, [port.name for port in self._session.get_outputs()])
+        needed, made = self._session.get_inputs(), self._session.get_outputs()
+        check_names("input", [port.name for port in model.inputs], [port.name for port in needed], all_fed=True)
+        check_names("output", self._outputs, [port.name for port in made])
 
     def predict(self, batch: Tensors) -> Tensors:
         return dict(zip(self._outputs, self._session.run(self._outputs, batch), strict=True))
@@ -51,9 +52,3 @@ def _session(path: Path, options: Any, device: str) -> Any:  # noqa: ANN401 - ON
     session = onnxruntime.InferenceSession(str(path), options, providers=[_CUDA])
     session.disable_fallback()
     return session
-
-
-def _check_names(kind: str, declared: list[str], present: list[str]) -> None:
-    for name in declared:
-        if name not in present:
-            raise ValueError(f"the graph has no {kind} {name!r}; it has {', '.join(present)}")

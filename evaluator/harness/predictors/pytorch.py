@@ -1,15 +1,20 @@
-"""TorchScript files and exported programs in PyTorch."""
+"""TorchScript files, exported programs, and weights around which code builds a network, in PyTorch."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from ..job import Model
-from . import Tensors, by_position, graph
+from ..steps.code import load_function
+from . import Tensors, by_position, files, graph
 from .accelerators import CPU, check_cuda
 
 _CUDA = "cuda"
+# Before it says what is wrong, torch.load tells at length how to let a file execute code.
+_UNPICKLER = "WeightsUnpickler error: "
 
 
 class PyTorch:
@@ -21,13 +26,36 @@ class PyTorch:
         self._module = module
         self._model = model
         self._inputs = [port.name for port in model.inputs]
+        self._given: Callable[[Any], Any] | None = None
+        self._shared = False
 
     def predict(self, batch: Tensors) -> Tensors:
+        if self._given is None:
+            return self._first(batch)
         with torch.inference_mode():
-            return by_position(self._model, self._module(*[torch.from_numpy(batch[name]) for name in self._inputs]))
+            answer = self._module(*[self._given(batch[name]) for name in self._inputs])
+            return by_position(self._model, _copied(answer) if self._shared else answer)
 
     def close(self) -> None:
         del self._module
+
+    def _first(self, batch: Tensors) -> Tensors:
+        """The first call finds out whether the module changes its inputs or answers with what it keeps.
+
+        From then on what it would change is copied: no call has an effect on the tensors of another.
+        """
+        with torch.inference_mode():
+            given = [torch.tensor(batch[name]) for name in self._inputs]
+            answer = self._module(*given)
+            found = by_position(self._model, _copied(answer))
+            kept = {tensor.data_ptr() for tensor in (*self._module.parameters(), *self._module.buffers())} - {0}
+            self._shared = any(tensor.data_ptr() in kept for tensor in _tensors(answer))
+            changed = any(
+                not torch.equal(tensor, torch.from_numpy(batch[name]))
+                for tensor, name in zip(given, self._inputs, strict=True)
+            )
+        self._given = torch.tensor if changed else torch.from_numpy
+        return found
 
 
 class Accelerated(PyTorch):
@@ -47,26 +75,71 @@ class Accelerated(PyTorch):
 
 def load(folder: Path, model: Model, threads: int, device: str) -> PyTorch:
     torch.set_num_threads(threads)
-    torch.set_num_interop_threads(1)
+    if torch.get_num_interop_threads() != 1:  # it can be set once in a process
+        torch.set_num_interop_threads(1)
     if device == CPU:
-        return PyTorch(_read(graph(folder, model), model.format, CPU), model, threads)
+        return PyTorch(_read(folder, model, CPU), model, threads)
     check_cuda(device, torch.version.cuda, torch.cuda.device_count())
-    return Accelerated(_read(graph(folder, model), model.format, _CUDA), model, threads, device)
+    return Accelerated(_read(folder, model, _CUDA), model, threads, device)
 
 
-def _read(path: Path, form: str, place: str) -> Any:  # noqa: ANN401 - torch has no types here
+def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torch has no types here
     """The module, its parameters at ``place``, the CPU or the first accelerator."""
-    if form == "torchscript":
-        return torch.jit.load(str(path), map_location=place).eval()
-    if form == "torch-export":
-        program = torch.export.load(str(path))
+    if model.format == "torchscript":
+        return torch.jit.load(str(graph(folder, model)), map_location=place).eval()
+    if model.format == "torch-export":
+        program = torch.export.load(str(graph(folder, model)))
         if place != CPU:
             from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - absent from older releases
 
             program = move_to_device_pass(program, place)
         # An exported program was fixed in its mode when it was exported: it has no eval().
         return program.module()
-    raise ValueError(f"the format {form!r} is not built")
+    if model.format == "safetensors":
+        return _built(folder, model, _union(files(folder, model, "weights"))).to(place)
+    if model.format == "state-dict":
+        return _built(folder, model, _unpickled(files(folder, model, "weights"), unsafe=model.unsafe)).to(place)
+    raise ValueError(f"the format {model.format!r} is not built")
+
+
+def _built(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - torch has no types here
+    """The network that the model's code builds around ``weights``."""
+    if model.code is None:
+        raise ValueError(f"a model in {model.format} needs code")
+    function = load_function(folder / model.code.file, model.code.function)
+    try:
+        module = function(weights)
+    except SystemExit as error:  # nothing of a model ends the harness
+        raise ValueError(f"{model.code.function} exits with {error.code!r}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"{model.code.function} gives {type(module).__name__}, a torch.nn.Module is needed")
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def _union(paths: list[Path]) -> dict[str, Any]:
+    """The tensors of several safetensors files, which share no name."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        tensors = load_file(str(path))
+        for name in tensors:
+            if name in found:
+                raise ValueError(f"the tensor {name!r} is in {path.name} and in another file")
+        found |= tensors
+    return found
+
+
+def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - whatever the file holds
+    if len(paths) != 1:
+        raise ValueError(f"{len(paths)} files of role weights, one is needed")
+    try:
+        return torch.load(str(paths[0]), map_location=CPU, weights_only=not unsafe)
+    except EOFError as error:
+        raise ValueError(f"{paths[0].name} breaks off") from error
+    except Exception as error:
+        _, found, why = str(error).partition(_UNPICKLER)
+        if found:
+            raise ValueError(f"{paths[0].name} is not of weights alone: {why.strip().partition(chr(10))[0]}") from error
+        raise
 
 
 def _back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
@@ -78,3 +151,17 @@ def _back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapp
     if answer.device.type != _CUDA:
         raise ValueError(f"the model answers with a tensor of the device {answer.device}, and {_CUDA} was asked for")
     return answer.cpu()
+
+
+def _tensors(answer: Any) -> list[Any]:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
+    values = list(answer.values()) if isinstance(answer, dict) else answer
+    several = values if isinstance(values, list | tuple) else [values]
+    return [value for value in several if isinstance(value, torch.Tensor)]
+
+
+def _copied(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
+    if isinstance(answer, dict):
+        return {name: _copied(value) for name, value in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [_copied(value) for value in answer]
+    return answer.clone() if isinstance(answer, torch.Tensor) else answer

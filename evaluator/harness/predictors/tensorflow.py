@@ -1,16 +1,21 @@
-"""SavedModels, Keras files and TFLite graphs in TensorFlow."""
+"""SavedModels, Keras files, frozen graphs and TFLite graphs in TensorFlow."""
 
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from ..job import Model
-from . import Predictor, Tensors, by_position, graph
+from . import Predictor, Tensors, by_position, check_names, graph
 from .accelerators import CPU, check_cuda
-from .interpreter import Interpreted
+from .interpreter import Interpreted, checked
 
 _ACCELERATOR = "GPU"
+_SUFFIXES = {"keras": ".keras", "hdf5": ".h5"}
 
 
 class _Function:
@@ -40,14 +45,18 @@ class SavedModel(_Function):
     """A signature of a SavedModel: tensors by the signature's keys."""
 
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
-        loaded = tf.saved_model.load(str(path))
+        loaded = tf.saved_model.load(str(path if path.is_dir() else path.parent))
         if model.signature not in loaded.signatures:
             present = ", ".join(loaded.signatures)
-            raise ValueError(f"no signature {model.signature!r}; the SavedModel has {present}")
-        super().__init__(loaded.signatures[model.signature], threads, device)
+            raise ValueError(f"no signature {model.signature!r}; the SavedModel has {present or 'none'}")
+        function = loaded.signatures[model.signature]
+        super().__init__(function, threads, device)
         # A signature alone does not keep the variables of its SavedModel alive.
         self._loaded = loaded
         self._outputs = [port.name for port in model.outputs]
+        inputs = [port.name for port in model.inputs]
+        check_names("input", inputs, function.structured_input_signature[1], all_fed=True)
+        check_names("output", self._outputs, function.structured_outputs)
 
     def predict(self, batch: Tensors) -> Tensors:
         found = self._answer(**{name: tf.constant(values) for name, values in batch.items()})
@@ -55,17 +64,47 @@ class SavedModel(_Function):
 
 
 class Keras(_Function):
-    """A Keras file: tensors by their position."""
+    """A Keras or HDF5 file: tensors by their position, in the order of the network's ``inputs`` and ``outputs``."""
 
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
-        network = tf.keras.models.load_model(str(path), compile=False)
+        if model.format == "keras" and not zipfile.is_zipfile(path):
+            raise ValueError(f"{path.name} is no Keras file, which is a zip archive")
+        with _called(path, _SUFFIXES[model.format]) as name:
+            # Code inside the file is executed only where the manifest says that it is there.
+            network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
         super().__init__(tf.function(lambda inputs: network(inputs, training=False)), threads, device)
         self._model = model
         self._inputs = [port.name for port in model.inputs]
+        taken = len(network.inputs or self._inputs)
+        if taken != len(self._inputs):
+            raise ValueError(f"the network takes {taken} tensors, the manifest names {len(self._inputs)}")
+        self._structure = getattr(network, "input", None) if taken > 1 else None
 
     def predict(self, batch: Tensors) -> Tensors:
         inputs = [tf.constant(batch[name]) for name in self._inputs]
-        return by_position(self._model, self._answer(inputs if len(inputs) > 1 else inputs[0]))
+        given = inputs if len(inputs) > 1 else inputs[0]
+        if isinstance(self._structure, Mapping):
+            given = tf.nest.pack_sequence_as(self._structure, inputs)
+        return by_position(self._model, tf.nest.flatten(self._answer(given)))
+
+
+class FrozenGraph(_Function):
+    """A graph whose weights are constants: tensors by their names, an operation's name for its first one."""
+
+    def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
+        definition = tf.compat.v1.GraphDef()
+        definition.ParseFromString(path.read_bytes())
+        for node in definition.node:
+            node.device = ""  # where its maker computed it
+        whole = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
+        feeds = [_tensor(whole.graph, "input", port.name) for port in model.inputs]
+        fetches = [_tensor(whole.graph, "output", port.name) for port in model.outputs]
+        super().__init__(whole.prune(feeds, fetches), threads, device)
+        self._inputs = [port.name for port in model.inputs]
+        self._model = model
+
+    def predict(self, batch: Tensors) -> Tensors:
+        return by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
 
 
 def load(folder: Path, model: Model, threads: int, device: str) -> Predictor:
@@ -73,13 +112,40 @@ def load(folder: Path, model: Model, threads: int, device: str) -> Predictor:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     _choose(device)
     path = graph(folder, model)
-    if model.format == "savedmodel":
-        return SavedModel(path, model, threads, device)
-    if model.format == "keras":
-        return Keras(path, model, threads, device)
     if model.format == "tflite":
-        return Interpreted(tf.lite.Interpreter(model_path=str(path), num_threads=threads), model, threads)
-    raise ValueError(f"the format {model.format!r} is not built")
+        return Interpreted(tf.lite.Interpreter(model_path=checked(path), num_threads=threads), model, threads)
+    if model.format not in _FUNCTIONS:
+        raise ValueError(f"the format {model.format!r} is not built")
+    return _FUNCTIONS[model.format](path, model, threads, device)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Path, Model, int, str], Predictor]] = {
+    "savedmodel": SavedModel,
+    "keras": Keras,
+    "hdf5": Keras,
+    "frozen-graph": FrozenGraph,
+}
+
+
+def _tensor(graph: Any, kind: str, name: str) -> Any:  # noqa: ANN401 - TensorFlow has no types here
+    try:
+        return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+    except (KeyError, ValueError) as error:
+        present = [f"{found.name}:0" for found in graph.get_operations() if found.type == "Placeholder"]
+        known = f"; it takes {', '.join(present) or 'none'}" if kind == "input" else ""
+        raise ValueError(f"the graph has no {kind} {name!r}{known}") from error
+
+
+@contextmanager
+def _called(path: Path, suffix: str) -> Iterator[str]:
+    """A name of the file that ends in ``suffix``: Keras looks at nothing else to tell formats apart."""
+    if path.suffix == suffix:
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / f"model{suffix}"
+        link.symlink_to(path.absolute())
+        yield str(link)
 
 
 def _choose(device: str) -> None:

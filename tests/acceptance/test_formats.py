@@ -1,0 +1,275 @@
+"""Every format of models, loaded and called by the harness's own predictors in the images that ``image build`` makes.
+
+The scripts in ``inside`` make models, whole and broken ones, and call them; what they must answer stands here.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from artifacts.local import LocalStore
+from artifacts.progress import SILENT
+from evaluator.harness_archive import build_harness
+from evaluator.runner.container import provide_image
+from evaluator.runner.engine import Confinement, Engine, Mount
+from registry.lockfile import load
+from tests.support.commands import Commands
+from tests.support.digits import DIGITS
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+INSIDE = Path(__file__).parent / "inside"
+DAMAGES = ("empty", "cut", "begun", "noise", "zeros", "text")
+Found = dict[str, Any]
+
+
+def inside(images: Commands, model: str, script: str, folder: Path) -> Found:
+    """What a script finds in the image that the example's ``model`` is locked to; ``folder`` holds its files."""
+    manifest, request = (DIGITS / kind / f"{model}.yaml" for kind in ("models", "requests"))
+    images.done("publish", DIGITS / "dataset.yaml", manifest)
+    lock = folder.parent / f"{script}.lock"
+    images.done("lock", request, "-o", lock)
+    platform = load(lock.read_text(), str(lock)).image.platforms[0]
+    scripts = folder.parent / f"{script}-scripts"
+    shutil.copytree(INSIDE, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "harness.pyz").write_bytes(build_harness())
+    for path, mode in ((scripts, 0o755), (folder, 0o777), *((file, 0o644) for file in folder.iterdir())):
+        path.chmod(mode)
+    engine = Engine.connect(images.engine)
+    assert engine is not None
+    image = provide_image(platform, engine, LocalStore(images.registry / "blobs"), SILENT)
+    said: list[bytes] = []
+    what = Confinement(
+        run=f"formats-{script}",
+        image=image.id,
+        command=(f"python{platform.python}", "-B", f"/scripts/{script}.py", "/scripts/harness.pyz", "/models"),
+        mounts=(Mount(scripts, "/scripts"), Mount(folder, "/models", writable=True)),
+        environment={"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"},
+        user="65534:65534",
+        memory=3 << 30,
+        scratch=1 << 30,
+        processes=256,
+        cpus=(min(os.sched_getaffinity(0)),),
+    )
+    try:
+        ended = engine.start(what, lambda output, error: said.append(output + error)).wait(300)
+    finally:
+        engine.remove(what.run)
+        engine.close()
+    assert ended is not None, b"".join(said)
+    assert ended.code == 0, b"".join(said).decode()
+    found: Found = json.loads((folder / "found.json").read_bytes())
+    return found
+
+
+@pytest.fixture(scope="module")
+def pytorch(images: Commands, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return inside(images, "digits-torchscript", "pytorch_models", _empty(tmp_path_factory))
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of TensorFlow's models."""
+    return _empty(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def tensorflow(images: Commands, converted: Path) -> Found:
+    return inside(images, "digits-savedmodel", "tensorflow_models", converted)
+
+
+@pytest.fixture(scope="module")
+def litert(images: Commands, tensorflow: Found, converted: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    assert tensorflow  # whose graphs these are
+    folder = _empty(tmp_path_factory)
+    for path in (*converted.glob("lite-*.tflite"), converted / "tables.json"):
+        shutil.copy(path, folder / path.name)
+    return inside(images, "digits-litert", "litert_models", folder)
+
+
+@pytest.fixture(scope="module")
+def onnxruntime(images: Commands, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = _empty(tmp_path_factory)
+    _write_graphs(folder)
+    return inside(images, "digits-onnx", "onnxruntime_models", folder)
+
+
+def _empty(factory: pytest.TempPathFactory) -> Path:
+    folder = factory.mktemp("formats") / "models"
+    folder.mkdir()
+    return folder
+
+
+def _write_graphs(folder: Path) -> None:
+    """Two inputs and outputs of two types; free axes; a batch fixed at 4; bytes that stand for numbers."""
+    info, number = helper.make_tensor_value_info, TensorProto.FLOAT
+    scale = helper.make_tensor("scale", number, [], [0.5])
+    zero = helper.make_tensor("zero", TensorProto.UINT8, [], [128])
+    _write(
+        folder / "two.onnx",
+        [info("a", number, ["n", 2]), info("b", TensorProto.INT64, ["n", 2])],
+        [info("whole", TensorProto.INT64, ["n", 2]), info("sum", number, ["n", 2])],
+        [
+            helper.make_node("Cast", ["a"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Cast", ["b"], ["real"], to=number),
+            helper.make_node("Add", ["a", "real"], ["sum"]),
+        ],
+    )
+    for name, shape in (("free", ["n", "width"]), ("fixed", [4, 2])):
+        node = helper.make_node("Identity", ["x"], ["y"])
+        _write(folder / f"{name}.onnx", [info("x", number, shape)], [info("y", number, shape)], [node])
+    node = helper.make_node("DequantizeLinear", ["x", "scale", "zero"], ["y"])
+    given, made = [info("x", TensorProto.UINT8, ["n", 2])], [info("y", number, ["n", 2])]
+    _write(folder / "quantised.onnx", given, made, [node], [scale, zero])
+
+
+def _write(path: Path, given: list[Any], made: list[Any], nodes: list[Any], initial: Sequence[Any] = ()) -> None:
+    graph = helper.make_graph(nodes, path.stem, given, made, initializer=list(initial))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def failing(found: Found, name: str, kind: str, words: str) -> None:
+    """It failed with that class, in one line that says ``words``."""
+    assert found[name][0] == kind, found[name]
+    assert words in found[name][1]
+    assert "\n" not in found[name][1]
+    assert len(found[name][1]) < 700
+
+
+def test_pytorch_calls_every_kind_of_file(pytorch: Found) -> None:
+    assert pytorch["two"] == [{"sum": [[4, 5], [6, 7]], "least": [[1, 2], [3, 3]]}]
+    assert pytorch["fixed"] == [{"y": [[3], [7], [11], [15]]}]
+    assert pytorch["export"] == [{"y": [[3]]}, {"y": [[3], [7], [11]]}]
+    assert pytorch["export, fixed"] == [{"y": [[3], [7], [11]]}]
+    assert pytorch["state-dict"] == pytorch["safetensors"] == [{"y": [[6, 10], [12, 24]]}]
+
+
+def test_a_network_that_changes_its_input_and_its_answer_harms_no_other_call(pytorch: Found) -> None:
+    assert pytorch["changing"] == [{"y": [[2, 4]]}, {"y": [[4, 8]]}, {"y": [[6, 12]]}]
+    assert pytorch["changing: its input"] == [[1, 2]]
+
+
+def test_a_pickled_module_is_read_where_the_manifest_says_unsafe_and_nowhere_else(pytorch: Found) -> None:
+    assert pytorch["a module, unsafe"] == [{"y": [[3, 3], [7, 7]]}]
+    failing(pytorch, "a module", "load", "module.pth is not of weights alone: Unsupported global")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("fixed, another batch", "predict", "shape '[4, 2]' is invalid for input of size 2"),
+        ("export, another batch", "predict", "input.size()[0] == 3"),
+        ("too many outputs", "predict", "the model returns 2 tensors, the manifest names 1"),
+        ("no tensor", "predict", "the model returns list at position 1, which is no tensor"),
+        ("safetensors twice", "load", "the tensor 'fc.weight' is in fc.weight.safetensors and in another file"),
+        ("safetensors, one missing", "load", 'Missing key(s) in state_dict: "0.bias"'),
+        ("no function", "load", "network.py has no function 'absent'"),
+        ("no module", "load", "weights_back gives dict, a torch.nn.Module is needed"),
+        ("fails", "load", "layer1.weight"),
+        ("leaves", "load", "leaves exits with 3"),
+        ("no file", "load", "elsewhere.py"),
+    ],
+)
+def test_pytorch_says_what_is_wrong(pytorch: Found, name: str, kind: str, words: str) -> None:
+    failing(pytorch, name, kind, words)
+
+
+def test_tensorflow_calls_every_kind_of_file(tensorflow: Found) -> None:
+    both = {"sum": [[4, 5], [6, 7]], "least": [[1, 2], [3, 3]]}
+    assert tensorflow["savedmodel"] == tensorflow["keras, named"] == tensorflow["keras, listed"] == [both]
+    assert tensorflow["savedmodel, its file"] == [{"sum": both["sum"]}]
+    batches = [{"y": [[3]]}, {"y": [[3], [7], [11]]}]
+    assert tensorflow["keras"] == tensorflow["hdf5"] == batches
+    assert tensorflow["hdf5, called otherwise"] == batches[:1]
+    four = {"Identity_1": [6, 6, 6, 6], "Identity:0": [[5], [11], [17], [23]]}
+    assert tensorflow["frozen"] == [{"Identity_1": [6], "Identity:0": [[5]]}, four]
+    assert tensorflow["frozen, fixed"] == [four]
+
+
+def test_code_in_a_keras_file_is_run_where_the_manifest_says_unsafe_and_nowhere_else(tensorflow: Found) -> None:
+    assert tensorflow["lambda, unsafe"] == [{"y": [[2, 4]]}]
+    failing(tensorflow, "lambda", "load", "Lambda")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("savedmodel, no signature", "load", "no signature 'other'; the SavedModel has serving_default"),
+        ("savedmodel, an input left out", "load", "the graph has an input 'b', which the manifest does not feed"),
+        ("savedmodel, no such output", "load", "the graph has no output 'product'; it has"),
+        ("savedmodel, another type", "predict", "int32"),
+        ("savedmodel, no folder", "load", "SavedModel file does not exist"),
+        ("keras, an input too many", "load", "the network takes 1 tensors, the manifest names 2"),
+        ("hdf5, weights alone", "load", "No model config found"),
+        ("frozen, no input", "load", "the graph has no input 'z'; it takes x:0, y:0"),
+        ("frozen, no output", "load", "the graph has no output 'scores:0'"),
+        ("frozen, an input left out", "load", "placeholder"),
+        ("frozen, another type", "predict", "int32"),
+    ],
+)
+def test_tensorflow_says_what_is_wrong(tensorflow: Found, name: str, kind: str, words: str) -> None:
+    failing(tensorflow, name, kind, words)
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "litert"])
+def test_a_tflite_graph_takes_any_batch_and_nothing_else(library: str, request: pytest.FixtureRequest) -> None:
+    found: Found = request.getfixturevalue(library)
+    one = {"Identity": [[5]], "Identity_1": [2]}
+    four = {"Identity": [[5], [11], [17], [23]], "Identity_1": [2, 4, 6, 8]}
+    for name in ("lite-free.tflite", "lite-four.tflite"):
+        assert found[name] == [four, one, four]
+        failing(found, f"{name}, a wider sample", "predict", "and was given [1, 3]")
+        failing(found, f"{name}, another type", "predict", "Got value of type INT8 but expected type FLOAT32")
+        failing(found, f"{name}, no output", "load", "the graph has no output 'scores'; it has Identity, Identity_1")
+
+
+def test_onnx_runtime_calls_every_kind_of_graph(onnxruntime: Found) -> None:
+    assert onnxruntime["two"] == [{"whole": [[1, 2], [3, 4]], "sum": [[4, 5], [6, 7]]}]
+    assert onnxruntime["free"] == [{"y": [[1, 2]]}, {"y": [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]}]
+    assert onnxruntime["fixed"] == [{"y": [[1, 2], [3, 4], [5, 6], [7, 8]]}]
+    assert onnxruntime["quantised"] == [{"y": [[1.5, 1.5]]}]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("an input left out", "load", "the graph has an input 'b', which the manifest does not feed"),
+        ("no output", "load", "the graph has no output 'product'; it has whole, sum"),
+        ("another type", "predict", "tensor(int64)"),
+        ("fixed, another batch", "predict", "Expected: 4"),
+    ],
+)
+def test_onnx_runtime_says_what_is_wrong(onnxruntime: Found, name: str, kind: str, words: str) -> None:
+    failing(onnxruntime, name, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("library", "form"),
+    [
+        ("pytorch", "torchscript"),
+        ("pytorch", "torch-export"),
+        ("pytorch", "state-dict"),
+        ("pytorch", "safetensors"),
+        ("tensorflow", "keras"),
+        ("tensorflow", "hdf5"),
+        ("tensorflow", "frozen-graph"),
+        ("tensorflow", "tflite"),
+        ("litert", "tflite"),
+        ("onnxruntime", "onnx"),
+    ],
+)
+def test_a_broken_file_fails_to_load_with_a_reason_in_one_line(
+    library: str, form: str, request: pytest.FixtureRequest
+) -> None:
+    found: Found = request.getfixturevalue(library)
+    for damage in DAMAGES:
+        name = f"{form}: {damage}"
+        failing(found, name, "load", f"format {form}: ")
+        assert found[name][1].partition(f"format {form}: ")[2].partition(": ")[2], found[name]

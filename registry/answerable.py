@@ -7,12 +7,14 @@ from difflib import get_close_matches
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
-from registry.labels import Disagreement, disagreements, parse_labels
+from registry.labels import Disagreement, disagreements, parse_categories, parse_labels
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
+from registry.manifests.model import Output
 from registry.metrics import DEFINITIONS, check_metrics
 from registry.names import Kind
 from registry.requests import Request
 from registry.resolution.conflicts import SHOWN, Conflict, ConflictError
+from registry.samples import check_fed, check_index_labelled, check_labelled
 from registry.support import unsupported
 
 Contents = Mapping[tuple[Kind, str], bytes]
@@ -34,16 +36,20 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class ComparedLabels:
-    """Labels files of an output and of the dataset, and the class index less the label."""
+    """Labels files of an output and of the dataset, and the class index less the label.
+
+    The dataset's may be COCO's annotations, whose ``categories`` name labels too.
+    """
 
     output: int
     model: str
     dataset: str
     offset: int
+    categories: bool = False
 
 
 def check_answerable(request: Request, chosen: Chosen) -> None:
-    """The split is there, the metrics can be had, and all of it is built.
+    """The split is there and feeds the model, the metrics can be had, and all of it is built.
 
     Raises:
         InvalidInputError: one is not so; says which.
@@ -58,14 +64,24 @@ def check_answerable(request: Request, chosen: Chosen) -> None:
     _check_split(request, chosen.dataset)
     asked = request.asked
     check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)
-    split = chosen.dataset.splits[asked.dataset.split]
-    quality = [name for name in request.metrics if DEFINITIONS[name].is_quality]
-    if quality and chosen.dataset.format == "idx" and split.labels is UNSET:
-        raise InvalidInputError(
-            f"{quality[0]} needs labels, and the split {asked.dataset.split} has none",
-            where="metrics",
-            next_step="ask for latency and throughput alone, or choose a labelled split",
-        )
+    check_fed(chosen.model, chosen.dataset, chosen.dataset.splits[asked.dataset.split])
+    check_labelled(_quality(request), chosen.dataset, asked.dataset.split)
+
+
+def _quality(request: Request) -> list[str]:
+    return [name for name in request.metrics if name in DEFINITIONS and DEFINITIONS[name].is_quality]
+
+
+def index_of(request: Request, chosen: Chosen) -> str | None:
+    """The index that says whether the split has the labels that are asked for; None if nothing needs it."""
+    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    return split.index if split is not None and split.index is not UNSET and _quality(request) else None
+
+
+def check_index(request: Request, chosen: Chosen, contents: Contents) -> None:
+    """The split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
+    if (path := index_of(request, chosen)) is not None:
+        check_index_labelled(_quality(request), request.asked.dataset.split, contents["dataset", path])
 
 
 def _check_split(request: Request, dataset: Dataset) -> None:
@@ -79,26 +95,39 @@ def _check_split(request: Request, dataset: Dataset) -> None:
         )
 
 
-def compared_labels(chosen: Chosen) -> Iterator[ComparedLabels]:
+def compared_labels(request: Request, chosen: Chosen) -> Iterator[ComparedLabels]:
     """The outputs that name labels, where the dataset names them too."""
-    if chosen.dataset.labels is UNSET:
+    dataset, model = chosen.dataset, chosen.model
+    split = dataset.splits.get(request.asked.dataset.split)
+    path, categories = dataset.labels, False
+    if path is UNSET and split is not None:
+        path, categories = split.annotations, True
+    if path is UNSET:
         return
-    for index, output in enumerate(chosen.model.outputs):
+    for index, output in enumerate(model.outputs):
         if output.labels is not UNSET:
-            offset = 0 if output.label_offset is UNSET else output.label_offset
-            yield ComparedLabels(index, output.labels, chosen.dataset.labels, offset)
+            yield ComparedLabels(index, output.labels, path, _offset(model, output), categories)
 
 
-def check_labels(chosen: Chosen, contents: Contents) -> None:
+def _offset(model: Model, output: Output) -> int:
+    """Class index minus label: of an output that makes boxes, that of ``predictions``."""
+    boxes = model.predictions
+    if boxes is not UNSET and output.name in (boxes.scores, boxes.classes):
+        return boxes.label_offset
+    return 0 if output.label_offset is UNSET else output.label_offset
+
+
+def check_labels(request: Request, chosen: Chosen, contents: Contents) -> None:
     """Model and dataset mean the same by every name of a label that both have.
 
     Raises:
         ConflictError: they do not.
-        InvalidInputError: a labels file is not UTF-8.
+        InvalidInputError: a labels file is not UTF-8, or annotations cannot be read.
     """
-    for compared in compared_labels(chosen):
+    for compared in compared_labels(request, chosen):
         of_model = parse_labels(contents["model", compared.model], compared.model)
-        of_dataset = parse_labels(contents["dataset", compared.dataset], compared.dataset)
+        parse = parse_categories if compared.categories else parse_labels
+        of_dataset = parse(contents["dataset", compared.dataset], compared.dataset)
         if found := disagreements(of_model, of_dataset, compared.offset):
             raise ConflictError(_conflict(chosen, compared, found))
 

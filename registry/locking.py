@@ -7,7 +7,15 @@ from msgspec import UNSET, structs
 
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError
-from registry.answerable import Chosen, Contents, check_answerable, check_labels, compared_labels
+from registry.answerable import (
+    Chosen,
+    Contents,
+    check_answerable,
+    check_index,
+    check_labels,
+    compared_labels,
+    index_of,
+)
 from registry.configuration import Configuration, parse_configuration
 from registry.constraints import Constraint
 from registry.hardware import Hardware
@@ -73,9 +81,10 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
 
 
 def reads(request: Request, chosen: Chosen) -> tuple[tuple[Kind, str], ...]:
-    """The files that ``build_lock`` looks into: labels of both sides, and the locks of the wheels."""
-    labels: list[tuple[Kind, str]] = []
-    for compared in compared_labels(chosen):
+    """The files that ``build_lock`` looks into: labels of both sides, an index of samples, the locks of the wheels."""
+    index = index_of(request, chosen)
+    labels: list[tuple[Kind, str]] = [] if index is None else [("dataset", index)]
+    for compared in compared_labels(request, chosen):
         labels += [("model", compared.model), ("dataset", compared.dataset)]
     platforms = admitted(request, chosen)
     wheels: list[tuple[Kind, str]] = [("image", one.wheels) for one in platforms if one.wheels is not UNSET]
@@ -102,7 +111,8 @@ def build_lock(
         ConflictError: model and dataset name classes in another order.
     """
     check_answerable(request, chosen)
-    check_labels(chosen, contents)
+    check_index(request, chosen, contents)
+    check_labels(request, chosen, contents)
     image = _artifact(resolution.image, ())
     described = configurations or {}
     platforms = [

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from registry.manifests.model import ImageInput, Input, Model, Output
-from registry.manifests.others import Dataset, Image, Manifest
+from registry.manifests.others import Image, Manifest
 from registry.manifests.steps import Step
 from registry.metrics import BUILT as METRICS
 from registry.requests import Request
@@ -18,7 +18,6 @@ STEPS = frozenset((
     "softmax", "sigmoid", "argmax", "topk",
 ))  # fmt: skip
 _OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
-DATASETS = frozenset(("image-index", "idx"))
 SCENARIOS = frozenset(("accuracy", "single_stream"))
 
 
@@ -26,8 +25,6 @@ def unsupported(subject: Manifest | Request) -> tuple[str, ...]:
     """Why no lock can be made with ``subject`` yet: ``inputs[0].type: audio is not built yet``; empty if one can."""
     if isinstance(subject, Model):
         return tuple(f"{reason} is not built yet" for reason in _model(subject))
-    if isinstance(subject, Dataset):
-        return () if subject.format in DATASETS else (f"format: {subject.format} is not built yet",)
     if isinstance(subject, Image):
         return tuple(f"platforms[{index}].{reason} is not built yet" for index, reason in _platforms(subject))
     if isinstance(subject, Request):

@@ -32,7 +32,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
         session = Session(predictor, job.model)
         pipeline = Pipeline(job.model, folder / "model")
-    samples = open_samples(job.dataset, folder / "dataset")
+    samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
     tally = open_tally(job, samples)
     found: list[Prediction] = []
     progress = Progress("accuracy", len(samples))

@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .failures import Failure
+
 _NEEDED = ("numpy", "PIL", "safetensors", "mlperf_loadgen")
-"""What the harness imports beside a framework."""
+"""What the harness imports beside a framework, whatever the job; ``libraries`` knows what only some jobs need."""
 _PACKAGE_ROOT = Path(__file__).absolute().parents[(__package__ or "").count(".") + 1]
 
 
@@ -40,9 +42,10 @@ def phase_variables(threads: int) -> dict[str, str]:
     }
 
 
-def lacking() -> tuple[str, ...]:
+def lacking() -> Failure | None:
     """What the harness imports, and this environment has not: a finished image's maker may not know of it."""
-    return tuple(name for name in _NEEDED if find_spec(name) is None)
+    names = ", ".join(name for name in _NEEDED if find_spec(name) is None)
+    return Failure("load", f"the environment lacks {names}, which the harness imports") if names else None
 
 
 def description(threads: int, predictor_threads: Mapping[str, int], device: str | None) -> dict[str, Any]:

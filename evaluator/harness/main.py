@@ -10,6 +10,7 @@ from . import VERSION
 from .environment import description, lacking
 from .failures import Failure
 from .job import Job
+from .libraries import missing
 from .reading import read_job
 from .reports import write_json
 from .supervisor import phase_report, run_phase
@@ -41,9 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_phase(phase: str, job: Job, folder: Path, output: Path) -> None:
-    if missing := lacking():
-        message = f"the environment lacks {', '.join(missing)}, which the harness imports"
-        write_json(phase_report(output, phase), {"failure": {"class": "load", "message": message}})
+    if failure := lacking() or missing(job):
+        write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return
     from .phase import run  # noqa: PLC0415 - only a phase loads numpy and a framework
 

@@ -1,36 +1,24 @@
-"""Splits whose samples lie in one file: arrays, lines of JSON, and COCO's annotations."""
+"""Splits whose samples lie in one file: arrays, lines of JSON, and the rows of a parquet file."""
 
 import zlib
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
-from artifacts.trees import check_path
-from registry.inspection.arrays import read_arrays
+from registry.inspection.arrays import FoundArray, read_arrays
+from registry.inspection.classes import Classes, label_fault
 from registry.inspection.content import Content
+from registry.inspection.parquet import read_footer
 from registry.inspection.protobuf import MalformedError
 from registry.manifests import Split
-from registry.problems import Problems
 
-_SHOWN = 20
-_LARGEST = 1 << 31  # bytes of annotations
-
-
-class _Picture(msgspec.Struct):
-    id: int
-    file_name: str
-
-
-class _Annotation(msgspec.Struct):
-    image_id: int
-
-
-class _Coco(msgspec.Struct):
-    """The part of COCO's annotations that says which pictures there are."""
-
-    images: list[_Picture]
-    annotations: list[_Annotation] = msgspec.field(default_factory=list)
+_LABEL = "label"
+_LINES = "write one object a line"
+_NUMBERS = "biuf"
+_READ = "biufcSU"
+"""What an array of samples may be of: NumPy's letters for numbers, byte strings and texts."""
 
 
 def check_npz(split: Split, content: Content, where: str) -> int:
@@ -48,6 +36,8 @@ def check_npz(split: Split, content: Content, where: str) -> int:
         if arrays[key].holds_objects:
             what = f"the array {key!r} of {path} is of objects, which are a pickle and execute code when they are read"
             raise content.error(what, place, "save it with a type of numbers")
+        if fault := _array_fault(arrays[key], field):
+            raise content.error(f"the array {key!r} of {path} {fault}", place, "save it with another type or shape")
     counts = {key: arrays[key].shape[0] if arrays[key].shape else 0 for key in keys.values()}
     if len(set(counts.values())) > 1:
         found = ", ".join(f"{key} {count}" for key, count in counts.items())
@@ -55,62 +45,74 @@ def check_npz(split: Split, content: Content, where: str) -> int:
     return next(iter(counts.values()), 0)
 
 
-def check_jsonl(split: Split, content: Content, where: str) -> int:
-    """The number of lines, each of which has every field."""
-    path, keys, count = str(split.file), set(_keys(split).values()), 0
+def _array_fault(array: FoundArray, field: str) -> str | None:
+    """Why an array cannot be a field, as a predicate."""
+    kind = array.descr.lstrip("<>|=")[:1] if isinstance(array.descr, str) else "V"
+    if not array.shape:
+        return "has no axis of samples"
+    if kind not in _READ:
+        return f"is of {array.descr!r}, where numbers or texts are expected"
+    several = len(array.shape) > 1
+    if field == _LABEL and kind not in (_NUMBERS if several else _NUMBERS + "U"):
+        return f"is of {array.descr!r}, which is no label"
+    return None
+
+
+def check_jsonl(split: Split, content: Content, classes: Classes | None, where: str) -> int:
+    """The number of lines, each of which has every field, and a label if one of them has."""
+    path, keys, count = str(split.file), _keys(split), 0
+    labelled: bool | None = None
     try:
         with content.unpacked(path, f"{where}.file") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
                     count += 1
-                    _check_line(line, number, keys, (path, content))
+                    found = _read_line(line, number, keys, classes, content.where(path))
+                    labelled = found if labelled is None else labelled
+                    if labelled != found:
+                        what = f"line {number}: some samples have a label, and some have none"
+                        raise content.error(what, path, "label all of them, or none")
     except (OSError, EOFError, zlib.error) as error:
         raise content.error(f"{path} cannot be unpacked: {error}", f"{where}.file") from error
     return count
 
 
-def _check_line(line: bytes, number: int, keys: set[str], read_in: tuple[str, Content]) -> None:
-    path, content = read_in
+def _read_line(line: bytes, number: int, keys: Mapping[str, str], classes: Classes | None, where: str) -> bool:
+    """Whether the line has a label; ``InvalidInputError`` if it is no sample."""
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise content.error(f"line {number} is no JSON: {error}", path, "write one object a line") from error
-    missing = keys - set(record if isinstance(record, dict) else ())
-    if missing:
-        raise content.error(f"line {number} has no {min(missing)!r}", path, "write every field")
+        raise InvalidInputError(f"line {number} is no JSON: {error}", where=where, next_step=_LINES) from error
+    for field, key in keys.items():
+        if not isinstance(record, dict) or key not in record:
+            raise InvalidInputError(f"line {number} has no {key!r}", where=where, next_step="write every field")
+        if field != _LABEL and not isinstance(record[key], str | int | float | list):
+            what = f"line {number}: {key!r} is no text, number or list of numbers"
+            raise InvalidInputError(what, where=where, next_step="write one of these")
+    label = record.get(keys[_LABEL]) if _LABEL in keys else None
+    if label is not None and (fault := label_fault(label, classes)):
+        raise InvalidInputError(f"line {number}: {fault}", where=where, next_step="correct the label")
+    return label is not None
 
 
-def check_coco(split: Split, content: Content, where: str, problems: Problems) -> int:
-    """The number of pictures, each of which is a file, and of which annotations speak."""
-    path, place = str(split.annotations), f"{where}.annotations"
-    with content.unpacked(path, place) as stream:
+def check_parquet(split: Split, content: Content, where: str) -> int:
+    """The number of rows, as the footer says it, which also has every column that a field names."""
+    path = str(split.file)
+    with content.open(path, f"{where}.file") as stream:
         try:
-            found = msgspec.json.decode(stream.read(_LARGEST), type=_Coco)
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError) as error:
-            raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
-    wrong = [fault for picture in found.images if (fault := _picture_error(picture, split, path, content))]
-    known = {picture.id for picture in found.images}
-    lost = next((one.image_id for one in found.annotations if one.image_id not in known), None)
-    if lost is not None:
-        wrong.append(content.error(f"an annotation is of the image {lost}, which is not listed", path))
-    if len(known) < len(found.images):
-        wrong.append(content.error("two images have one id", path, "give each its own"))
-    for fault in wrong[:_SHOWN]:
-        problems.add(fault)
-    if len(wrong) > _SHOWN:
-        problems.add(content.error(f"{len(wrong) - _SHOWN} more entries of {path} are wrong", place))
-    return len(found.images)
-
-
-def _picture_error(picture: _Picture, split: Split, path: str, content: Content) -> InvalidInputError | None:
-    """Why a picture is not there; a name that leaves the folder of the pictures is none of them."""
-    try:
-        inside = str(split.images) + check_path(picture.file_name)
-    except InvalidInputError as error:
-        return content.error(error.what, path, "name a file in the folder of the pictures")
-    if inside in content.files or content.is_untaken(inside):
-        return None
-    return content.error(f"{inside} is none of the files", path, "correct file_name, or add the file")
+            footer = read_footer(stream)
+        except MalformedError as error:
+            raise content.error(f"{path} is no parquet file: {error}", f"{where}.file") from error
+    for field, key in _keys(split).items():
+        place = f"{where}.fields.{field}"
+        column = footer.column(key)
+        if column is None:
+            known = ", ".join(one.name for one in footer.columns)
+            raise content.error(f"{path} has no column {key!r}", place, f"it has {known or 'none'}")
+        if column.parts:
+            step = f"name one of {', '.join(f'{key}.{part.name}' for part in column.parts)}"
+            raise content.error(f"the column {key!r} of {path} has parts", place, step)
+    return footer.rows
 
 
 def _keys(split: Split) -> dict[str, str]:

@@ -212,7 +212,7 @@ def _check_offset(output: Output, place: Place) -> None:
             raise place.at("label_offset").error(what, "write class index minus dataset label, 0 where they are equal")
         return
     for key in ("labels", "label_offset"):
-        if getattr(output, key) is not UNSET:
+        if getattr(output, key) is not UNSET and (output.type, key) != ("box-scores", "labels"):
             raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
 
 

@@ -17,7 +17,9 @@ from artifacts.trees import walk_tree
 from registry.importing.findings import Notes, printable, shown
 from registry.importing.outline import Lines, block, entry, flow
 from registry.inspection.arrays import read_arrays
+from registry.inspection.classes import is_number
 from registry.inspection.datasets import idx_sizes
+from registry.inspection.parquet import read_footer
 from registry.inspection.protobuf import MalformedError
 from registry.outlining.given import Given, heading, name_of, refuse_empty
 
@@ -98,7 +100,7 @@ def _index(given: Given, path: Path) -> Lines:
     if any("/" not in row[0] for row in rows):  # beside the index, so that the folder is one tree
         inside, files = f"{folder.name}/{path.name}", given.file(folder)
     else:
-        tops = dict.fromkeys(row[0].split("/")[0] for row in rows)
+        tops = dict.fromkeys(name.split("/")[0] for row in rows for name in (row[0], row[2]) if "/" in name)
         inside, files = path.name, given.file(path)
         files += [line for top in tops for line in given.file(folder / top, called=f"{top}/")]
     lines += block("splits", [f"{_split(path, notes)}: {flow({'index': inside, 'samples': len(rows)})}"])
@@ -120,7 +122,7 @@ def _labels(given: Given, folder: Path, labels: list[str], *, tree: bool) -> tup
             ask = "check that its line i names class i, then delete this line; or delete both, and the file"
             lines.insert(0, notes.todo("labels", "labels", "confirm", what, ask))
         return lines, [] if tree else given.file(beside)
-    if not names or all(map(_is_number, names)):
+    if not names or all(map(is_number, names)):
         return [], []
     what = f"the index names {len(names)} labels: {', '.join(map(shown, names[:_SHOWN]))}"
     ask = "write a file of them, one a line, line i being index i; list it in files, and write labels: FILE"
@@ -157,7 +159,9 @@ def _keys(line: bytes, path: Path) -> list[str]:
 
 
 def _parquet(given: Given) -> Lines:
-    return _one_file(given, "parquet", "parquet files are not read here", None, given.notes)
+    footer = given.read(given.path, lambda stream, _: read_footer(stream), "parquet file")
+    what = f"{given.path.name} has the columns {', '.join(map(shown, footer.keys)) or 'none'}"
+    return _one_file(given, "parquet", what, footer.rows, given.notes)
 
 
 def _one_file(given: Given, form: str, what: str, samples: int | None, notes: Notes) -> Lines:
@@ -250,8 +254,8 @@ def _split(path: Path, notes: Notes) -> str:
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[str, str]]:
-    """Path and label of every row of an index."""
+def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Path, label and mask of every row of an index."""
     with open_regular(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
             reader = csv.DictReader(text)
@@ -259,7 +263,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
                 what = f"{path.name} has no column 'path'"
                 raise InvalidInputError(what, where=str(path), next_step="write the columns path,label")
             for row in reader:
-                yield row["path"] or "", (row.get("label") or "").strip()
+                yield row["path"] or "", (row.get("label") or "").strip(), (row.get("mask") or "").strip()
         except (csv.Error, UnicodeDecodeError) as error:
             raise InvalidInputError(f"{path.name} is no CSV in UTF-8: {error}", where=str(path)) from error
 
@@ -281,14 +285,6 @@ def _unpacked(path: Path) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
         except (OSError, EOFError) as error:
             raise InvalidInputError(f"{path.name} cannot be unpacked: {error}", where=str(path)) from error
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _bare(what: str, notes: Notes) -> Lines:

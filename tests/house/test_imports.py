@@ -24,6 +24,7 @@ HEAVY = (
     "docker",
     "dvc",
     "huggingface_hub",
+    "pyarrow",
     "ray",
 )
 NOT_FOR_ANSWERS = {

@@ -1,11 +1,9 @@
-"""What publishing holds against files beside graphs: wheels, devices, samples, licences; and several manifests."""
+"""What publishing holds against files beside graphs: wheels, devices, licences; and several manifests."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
@@ -15,7 +13,6 @@ from registry.catalogue.catalogue import Catalogue
 from registry.drafts import Draft, read_draft
 from registry.licences import check_license
 from registry.publishing import publish_all, rehearse_all
-from tests.registry.test_code_checks import Attack, arrays
 from tests.registry.test_publishing import DATASET, FRAMEWORK, IMAGE, MODEL, PICTURES, image, pylock
 from tests.support.graphs import GRAPH
 
@@ -127,98 +124,6 @@ def test_a_licence_is_one(text: str, outcome: str) -> None:
     else:
         assert outcome in (check_license(text) or "")
         assert bool(outcome) == bool(check_license(text))
-
-
-NPZ = """\
-schema: 1
-kind: dataset
-name: features
-version: 1.0.0
-license: MIT
-format: npz
-splits: {test: {file: test.npz, fields: {image: x, label: y}, samples: 3}}
-files: [{path: test.npz, source: test.npz}]
-"""
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (arrays(x=np.zeros((3, 8)), y=np.zeros(3)), ""),
-        (arrays(x=np.zeros((4, 8)), y=np.zeros(4)), "has 4 samples, not 3"),
-        (arrays(x=np.zeros((3, 8)), y=np.zeros(4)), "differ in their number of samples: x 3, y 4"),
-        (arrays(x=np.zeros((3, 8))), "has no array 'y'"),
-        (arrays(x=np.array([Attack()] * 3, object), y=np.zeros(3)), "of objects, which are a pickle and execute code"),
-        (b"no archive", "is no npz file"),
-    ],
-)
-def test_arrays_are_counted_and_hold_no_objects(
-    author: Author, catalogue: Catalogue, content: bytes, words: str
-) -> None:
-    found = problems_of(author, catalogue, NPZ, {"test.npz": content})
-    assert len(found) == bool(words), found
-    assert not words or words in found[0]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b'{"x": 1, "y": 2}\n\n{"x": 1, "y": 2}\n{"x": 1, "y": 2}', ""),
-        (b'{"x": 1, "y": 2}\n', "has 1 samples, not 3"),
-        (b'{"x": 1}\n', "line 1 has no 'y'"),
-        (b"{\n", "line 1 is no JSON"),
-        (b"\x1f\x8bbroken", "cannot be unpacked"),
-    ],
-)
-def test_lines_are_counted(author: Author, catalogue: Catalogue, content: bytes, words: str) -> None:
-    text = NPZ.replace("npz", "jsonl")
-    found = problems_of(author, catalogue, text, {"test.jsonl": content})
-    assert len(found) == bool(words), found
-    assert not words or words in found[0]
-
-
-COCO = """\
-schema: 1
-kind: dataset
-name: boxes
-version: 1.0.0
-license: MIT
-format: coco
-splits: {val: {annotations: instances.json, images: val/, samples: 2}}
-files: [{path: instances.json, source: instances.json}, {path: val/, source: val}]
-"""
-
-
-@pytest.mark.parametrize(
-    ("names", "annotated", "words"),
-    [
-        (["1.jpg", "2.jpg"], 1, []),
-        (["1.jpg"], 1, ["has 1 samples, not 2"]),
-        (["1.jpg", "gone.jpg"], 1, ["val/gone.jpg is none of the files"]),
-        (["../instances.json", "/etc/passwd"], 1, ["has a part . or ..", "is absolute"]),
-        (["1.jpg", "2.jpg"], 9, ["an annotation is of the image 9"]),
-    ],
-)
-def test_pictures_of_annotations_are_files(
-    author: Author, catalogue: Catalogue, names: list[str], annotated: int, words: list[str]
-) -> None:
-    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
-    listed = json.dumps({"images": images, "annotations": [{"image_id": annotated % 9 if annotated < 9 else 9}]})
-    if len(names) == 1:
-        listed = json.dumps({"images": images, "annotations": []})
-    found = problems_of(
-        author, catalogue, COCO, {"instances.json": listed.encode(), "val/1.jpg": b"1", "val/2.jpg": b"2"}
-    )
-    assert len(found) == len(words), found
-    assert all(word in one for word, one in zip(words, found, strict=True))
-
-
-def test_lines_of_an_index_are_told_one_by_one_up_to_a_number(author: Author, catalogue: Catalogue) -> None:
-    rows = "".join(f"images/{number}.png,dog\n" for number in range(30))
-    found = problems_of(author, catalogue, DATASET, PICTURES | {"index.csv": f"path,label\n{rows}".encode()})
-    assert found[0] == "images/0.png is none of the files"
-    assert found[-2:] == ["10 more lines of index.csv are wrong", "the split has 30 samples, not 3"]
-    assert len(found) == 22
 
 
 @pytest.mark.parametrize("paths", [("a.bin", "A.bin"), ("caf\u00e9.bin", "cafe\u0301.bin"), ("x/a.bin", "X/b.bin")])

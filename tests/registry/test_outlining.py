@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pyarrow as pa
 import pytest
 from onnx import TensorProto, helper
+from pyarrow import parquet
 from safetensors.numpy import save
 
 from artifacts.digest import digest_bytes, to_hex
@@ -93,10 +95,20 @@ def lines(folder: Path) -> Path:
     return folder / "reviews.jsonl"
 
 
+def columns(folder: Path) -> Path:
+    table = pa.table({"image": [{"bytes": b"one", "path": "1.png"}], "label": [3]})
+    parquet.write_table(table, folder / "val.parquet")
+    return folder / "val.parquet"
+
+
 def coco(folder: Path) -> Path:
     (folder / "val").mkdir()
     (folder / "val" / "1.jpg").write_bytes(b"one")
-    listed = {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "category_id": 3}]}
+    listed = {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": 3, "bbox": [0, 0, 1, 1]}],
+        "categories": [{"id": 3, "name": "face"}],
+    }
     (folder / "instances_val.json").write_text(json.dumps(listed))
     return folder / "instances_val.json"
 
@@ -155,6 +167,7 @@ GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
     "idx": ("dataset", idx, LICENSE),
     "npz": ("dataset", arrays, LICENSE | {"fields": "fields: {image: x_test, label: y_test}"}),
     "jsonl": ("dataset", lines, LICENSE | {"fields": "fields: {text: text, label: label}"}),
+    "parquet": ("dataset", columns, LICENSE | {"fields": "fields: {image: image.bytes, label: label}"}),
     "coco": ("dataset", coco, LICENSE),
     "framework": ("framework", wheel, LICENSE),
     "image": ("image", locked_wheels, LICENSE | {
@@ -231,6 +244,7 @@ def test_without_a_file_every_key_is_asked_for(kind: Kind, tmp_path: Path) -> No
         ("dataset", "test.idx", b"PNG", "nothing is known of files like test.idx"),
         ("dataset", "labels.idx", b"\0\0\x08\x01\0\0\0\x05" + bytes(5), "holds 5 labels, and no pictures"),
         ("dataset", "test.npz", b"", "is no npz file"),
+        ("dataset", "test.parquet", b"", "is no parquet file"),
         ("dataset", "test.json", b"[]", "no annotations of COCO's"),
         ("dataset", "test.jsonl", b"{", "not of lines of JSON"),
         ("framework", "torch.zip", b"", "is no name of a wheel"),

@@ -38,7 +38,7 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
         "outputs[3].type: state is not built yet",
         "files[4].role: golden is not built yet",
     )
-    assert reasons("dataset-npz") == ("format: npz is not built yet",)
+    assert reasons("dataset-npz") == ()
     assert reasons("image-finished") == ()
 
 

@@ -1,4 +1,4 @@
-"""Samples and labels from an index of pictures and from idx files."""
+"""Samples and labels from an index of files and from idx files."""
 
 import gzip
 import struct
@@ -49,10 +49,10 @@ def test_paths_are_relative_to_the_index(tmp_path: Path) -> None:
 
 
 def test_a_label_is_an_index_or_a_name(tmp_path: Path) -> None:
-    (tmp_path / "labels.txt").write_text("cat\ndog\n7\ncat\n", encoding="utf-8")
-    samples = open_samples(index(tmp_path, "path,label\na,dog\nb,0\nc,cat\nd,7\n", 4, "labels.txt"), tmp_path)
+    (tmp_path / "labels.txt").write_text("cat\ndog\n3\ncat\n", encoding="utf-8")
+    samples = open_samples(index(tmp_path, "path,label\na,dog\nb,0\nc,cat\nd,3\n", 4, "labels.txt"), tmp_path)
     # Digits are an index even where a name is spelt like them; of equal names the first counts.
-    assert samples.labels == (1, 0, 0, 7)
+    assert samples.labels == (1, 0, 0, 3)
 
 
 @pytest.mark.parametrize("text", ["path\na\nb\n", "path,label\na,\nb,\n"])
@@ -66,7 +66,7 @@ def test_a_split_without_labels_is_unlabelled(tmp_path: Path, text: str) -> None
         ("path,label\na,1\n", 2, "has 1 samples, its manifest says 2"),
         ("path,label\n", 0, "no samples"),
         ("path,label\na,1\nb,bird\n", 2, "test.csv line 3: 'bird' is neither an index nor a name"),
-        ("path,label\na,1\nb,\n", 2, "line 3: '' is neither"),
+        ("path,label\na,1\nb,\n", 2, "line 3: no label, and other samples have one"),
         ("picture,label\na,1\n", 1, "no column 'path'"),
         ("path,label\n../../etc/passwd,1\n", 1, "leads out of the dataset"),
     ],
@@ -122,5 +122,5 @@ def test_a_label_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_not_built_is_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="'coco' is not built"):
-        open_samples(Dataset("coco", {"samples": 1}, None), tmp_path)
+    with pytest.raises(Failure, match="'tfrecord' is not built"):
+        open_samples(Dataset("tfrecord", {"samples": 1}, None), tmp_path)

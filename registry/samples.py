@@ -1,0 +1,104 @@
+"""What a split gives: fields that feed a model, and labels of a sort. Pure functions of manifests and of an index."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+
+from msgspec import UNSET
+
+from artifacts.errors import InvalidInputError
+from registry.manifests import Dataset, Model, Split
+from registry.manifests.model import AudioInput, ImageInput, TensorInput, TextInput
+
+_LABEL = "label"
+_FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
+"""The field of the formats that have one."""
+_FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
+"""The types of inputs that the formats can feed whose samples are of one sort."""
+_CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
+_COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
+    "mae": _NUMBERS,
+    "rmse": _NUMBERS,
+}
+"""What the labels are that a metric compares predictions with."""
+_ANY = (_CLASSES, _MASKS, _NUMBERS)
+_LABELS: Mapping[str, Sequence[str]] = {
+    "image-index": _ANY,
+    "wav-index": (_CLASSES, _NUMBERS),
+    "idx": (_CLASSES, _NUMBERS),
+    "npz": _ANY,
+    "jsonl": _ANY,
+    "parquet": _ANY,
+    "coco": (_BOXES,),
+}
+"""What the labels of a format can be."""
+
+
+def fields_of(dataset: Dataset, split: Split) -> tuple[str, ...]:
+    """The names of a sample's fields, in their order."""
+    if split.fields is UNSET:
+        return (_FIELDS[dataset.format],)
+    return tuple(field for field in split.fields if field != _LABEL)
+
+
+def check_fed(model: Model, dataset: Dataset, split: Split) -> None:
+    """Every input that takes its tensor from the dataset has a field, of samples that it can take.
+
+    Raises:
+        InvalidInputError: one has not; says which.
+    """
+    fields = fields_of(dataset, split)
+    known, name = ", ".join(fields), f"dataset/{dataset.name}"
+    for index, port in enumerate(model.inputs):
+        if not isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
+            continue
+        where = f"model/{model.name} inputs[{index}].field"
+        if port.field is UNSET and len(fields) > 1:
+            what = f"the input {port.name} names no field, and {name} has {known}"
+            raise InvalidInputError(what, where=where, next_step="publish a version of the model that names its field")
+        if port.field is not UNSET and port.field not in fields:
+            what = f"the input {port.name} takes the field {port.field!r}, and {name} has {known}"
+            step = "choose another dataset, or publish a version of one of them that calls the field as the other does"
+            raise InvalidInputError(what, where=where, next_step=step)
+        if port.type not in _FEEDING.get(dataset.format, (port.type,)):
+            what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
+            raise InvalidInputError(what, where=where, next_step="choose another dataset")
+
+
+def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) -> None:
+    """The split can have the labels that quality ``metrics`` compare predictions with.
+
+    Raises:
+        InvalidInputError: it has none, or of another sort; ``where`` is ``metrics``.
+    """
+    split = dataset.splits[split_name]
+    for metric in metrics:
+        wanted = _COMPARED[metric]
+        if wanted not in _LABELS[dataset.format]:
+            what = f"{metric} needs {wanted} as labels, and dataset/{dataset.name} in {dataset.format} has others"
+            raise InvalidInputError(what, where="metrics", next_step="choose another metric or dataset")
+    by_key = split.fields is not UNSET and _LABEL not in split.fields
+    if metrics and (by_key or (dataset.format == "idx" and split.labels is UNSET)):
+        raise unlabelled(metrics[0], split_name)
+
+
+def check_index_labelled(metrics: Sequence[str], split_name: str, index: bytes) -> None:
+    """The first sample of an ``index`` has the labels that the metrics need: all of its samples have, or none.
+
+    Raises:
+        InvalidInputError: it has none.
+    """
+    first = next(csv.DictReader(io.StringIO(index.decode("utf-8-sig", "replace"), newline="")), {})
+    for metric in metrics:
+        column = "mask" if _COMPARED[metric] == _MASKS else _LABEL
+        if not (first.get(column) or "").strip():
+            raise unlabelled(metric, split_name)
+
+
+def unlabelled(metric: str, split: str) -> InvalidInputError:
+    """The refusal of a quality metric of a split without labels for it."""
+    return InvalidInputError(
+        f"{metric} needs labels, and the split {split} has none",
+        where="metrics",
+        next_step="ask for latency and throughput alone, or choose a labelled split",
+    )

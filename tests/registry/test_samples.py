@@ -1,0 +1,150 @@
+"""What a split gives a model, and whether its labels are what a metric needs: refused when a lock is made."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from msgspec import structs
+
+from artifacts.errors import InvalidInputError
+from registry.answerable import check_labels
+from registry.labels import parse_categories
+from registry.manifests import Dataset, Model, read_authored
+from registry.manifests.model import Detections, Output
+from registry.resolution.conflicts import ConflictError
+from registry.samples import check_fed, check_labelled, fields_of
+from tests.support.locks import MODEL, request, shelf
+from tests.support.variants import variant
+
+COLUMNS = {"file": "t.file", "fields": {"image": "x", "label": "y"}, "samples": 2}
+INDEX = {"index": "t.file", "samples": 2}
+ANNOTATED = {"annotations": "t.file", "images": "t.file", "samples": 2}
+
+
+def dataset(form: str, split: Mapping[str, Any]) -> Dataset:
+    files = [{"path": "t.file", "source": "t"}]
+    made = read_authored(
+        json.dumps(
+            {"schema": 1, "kind": "dataset", "name": "d", "version": "1.0.0", "license": "MIT"}
+            | {"format": form, "splits": {"test": split}, "files": files}
+        ),
+        "manifest.yaml",
+    )
+    assert isinstance(made, Dataset)
+    return made
+
+
+def model(**of_input: object) -> Model:
+    made = read_authored(MODEL.format(version="1.0.0", offset=0), "manifest.yaml")
+    assert isinstance(made, Model)
+    return structs.replace(made, inputs=(structs.replace(made.inputs[0], **of_input),))
+
+
+def fed(by: Dataset, **of_input: object) -> None:
+    check_fed(model(**of_input), by, by.splits["test"])
+
+
+@pytest.mark.parametrize(
+    ("form", "split", "fields"),
+    [
+        ("image-index", INDEX, ("image",)),
+        ("wav-index", INDEX, ("audio",)),
+        ("coco", ANNOTATED, ("image",)),
+        ("parquet", COLUMNS, ("image",)),
+        ("npz", COLUMNS | {"fields": {"a": "x", "label": "y", "b": "z"}}, ("a", "b")),
+    ],
+)
+def test_fields_are_those_of_the_format_or_those_that_are_named(
+    form: str, split: dict[str, Any], fields: tuple[str, ...]
+) -> None:
+    found = dataset(form, split)
+    assert fields_of(found, found.splits["test"]) == fields
+
+
+def test_every_input_has_a_field() -> None:
+    two = dataset("npz", COLUMNS | {"fields": {"left": "x", "right": "y"}})
+    fed(two, field="right")
+    with pytest.raises(InvalidInputError, match="the input input names no field, and dataset/d has left, right"):
+        fed(two)
+    with pytest.raises(InvalidInputError, match="takes the field 'image', and dataset/d has left, right"):
+        fed(two, field="image")
+    with pytest.raises(InvalidInputError, match="is in wav-index, which feeds no input of type image, as input is"):
+        fed(dataset("wav-index", INDEX))
+
+
+@pytest.mark.parametrize(
+    ("form", "split", "metric", "words"),
+    [
+        ("coco", ANNOTATED, "map", ""),
+        ("coco", ANNOTATED, "top1", "top1 needs classes as labels, and dataset/d in coco has others"),
+        ("image-index", INDEX, "map_50", "map_50 needs boxes as labels"),
+        ("wav-index", INDEX, "miou", "miou needs masks as labels"),
+        ("npz", COLUMNS, "mae", ""),
+        ("jsonl", COLUMNS | {"fields": {"image": "x"}}, "top5", "top5 needs labels, and the split test has none"),
+        ("idx", {"images": "t.file", "samples": 2}, "top1", "top1 needs labels, and the split test has none"),
+    ],
+)
+def test_labels_are_of_the_sort_that_a_metric_needs(form: str, split: dict[str, Any], metric: str, words: str) -> None:
+    if not words:
+        check_labelled([metric], dataset(form, split), "test")
+        return
+    with pytest.raises(InvalidInputError, match=words):
+        check_labelled([metric], dataset(form, split), "test")
+
+
+def indexed(index: str, **asked: object) -> Mapping[str, Any]:
+    splits = {"test": {"index": "i.csv", "samples": 1}}
+    patch: dict[str, Any] = {"format": "image-index", "splits": splits, "labels": None}
+    return {
+        "dataset": patch | {"files": [{"path": "i.csv"}, {"path": "a.png"}]},
+        "files": {"dataset/i.csv": index, "dataset/a.png": "picture"},
+        "request": asked,
+    }
+
+
+def test_an_index_says_at_lock_whether_it_has_labels() -> None:
+    variant(indexed("path,label\na.png,1\n"))
+    for index in ("path\na.png\n", "path,label\na.png,\n"):
+        with pytest.raises(InvalidInputError, match="top1 needs labels, and the split test has none"):
+            variant(indexed(index))
+        variant(indexed(index, metrics=["latency"]))
+
+
+class TestCategories:
+    LISTED: ClassVar = {"images": [], "categories": [{"id": 1, "name": "Zero"}, {"id": 3, "name": "one"}]}
+
+    def check(self, offset: int, names: str) -> None:
+        """Compare the labels of a model that finds boxes, which it names, with those of the annotations."""
+        boxes = Detections(
+            boxes="boxes", scores="scores", classes=None, count=None, box_format="xyxy-relative", background=None,
+            label_offset=offset, score_threshold=0.5, nms=None, max_detections=None,
+        )  # fmt: skip
+        outputs = (
+            Output(name="boxes", type="boxes", dtype="float32"),
+            Output(name="scores", type="box-scores", dtype="float32", labels="labels.txt"),
+        )
+        finding = structs.replace(model(), task="object-detection", outputs=outputs, predictions=boxes)
+        chosen = replace(shelf().chosen, model=finding, dataset=dataset("coco", ANNOTATED))
+        check_labels(
+            request(),
+            chosen,
+            {("model", "labels.txt"): names.encode(), ("dataset", "t.file"): json.dumps(self.LISTED).encode()},
+        )
+
+    def test_a_model_that_names_categories_must_name_them_by_their_ids(self) -> None:
+        self.check(0, "background\nzero\nx\nONE\n")
+        self.check(-1, "zero\nx\none\n")
+        with pytest.raises(ConflictError, match="disagree about 2 labels") as caught:
+            self.check(0, "zero\none\n")
+        assert caught.value.conflict["labels"] == [
+            {"name": "zero", "dataset": 1, "model": 0},
+            {"name": "one", "dataset": 3, "model": 1},
+        ]
+
+    def test_what_holds_no_categories_is_refused(self) -> None:
+        assert parse_categories(b'{"images": []}', "i.json") == {}
+        for content in (b"[]", b"\x1f\x8bbroken", b"\xff"):
+            with pytest.raises(InvalidInputError, match=r"i\.json holds no annotations of COCO's"):
+                parse_categories(content, "i.json")

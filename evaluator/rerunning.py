@@ -58,11 +58,16 @@ def _agreed(lock: Lock, original: Run, again: Run, store: FileStore) -> Agreed |
 def _terms(lock: Lock, store: FileStore) -> dict[str, Terms]:
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    return {
+    terms = {
         output.name: Terms(
             output.type,
             None if output.tolerance is UNSET else (output.tolerance.absolute, output.tolerance.relative),
             None if output.threshold is UNSET else output.threshold,
+            calls=output.reduce == "none",
         )
         for output in model.outputs
     }
+    if model.predictions is not UNSET:
+        sources = (model.predictions.boxes, model.predictions.scores)
+        terms["detections"] = Terms("detections", derived=all(terms[name].tolerance is not None for name in sources))
+    return terms

@@ -16,7 +16,10 @@ _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """``tasks`` and ``scenarios`` that give the metric, None for all; ``version`` grows when its meaning changes."""
+    """``tasks`` and ``scenarios`` that give the metric, None for all; ``version`` grows when its meaning changes.
+
+    What each means, and how its interval is made, is in ``docs/metrics.md``.
+    """
 
     name: str
     unit: str
@@ -63,7 +66,9 @@ DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for defi
 GROUPS: dict[str, tuple[str, ...]] = {"latency": ("latency_p50", "latency_p90", "latency_p99")}
 """Names that stand for several metrics."""
 
-BUILT = frozenset(("top1", "top5", *(definition.name for definition in _times(""))))
+BUILT = frozenset((
+    "top1", "top5", "map", "map_50", "miou", "mae", "rmse", *(definition.name for definition in _times("")),
+))  # fmt: skip
 """The metrics that the harness can measure today."""
 
 

@@ -39,8 +39,8 @@ def _platforms(image: Image) -> Iterator[tuple[int, str]]:
 
 
 def _model(model: Model) -> Iterator[str]:
-    if model.predictions is not UNSET:
-        yield "predictions: detection"
+    if model.predictions is not UNSET and not any(isinstance(port, ImageInput) for port in model.inputs):
+        yield "predictions: boxes without an input of type image"
     for index, port in enumerate(model.inputs):
         yield from _input(port, f"inputs[{index}]")
     for index, output in enumerate(model.outputs):

@@ -10,7 +10,7 @@ from . import predictors
 from .calling import Session, call
 from .datasets import Samples, open_samples
 from .failures import failing
-from .job import Job
+from .job import Job, Model
 from .pipeline import Pipeline, Prediction, Prepared
 from .predictors import Tensors
 from .quality import open_tally
@@ -19,10 +19,11 @@ from .scenarios import Accuracy
 from .tensorfiles import save_tensors
 
 PREDICTIONS = "predictions.safetensors"
+MEASURES = "quality.safetensors"
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report; the predictions are written beside it.
+    """The phase's report; the predictions, and what each sample adds to a metric, are written beside it.
 
     Raises:
         Failure: of class ``load``, ``step``, ``predict`` or ``out-of-memory``.
@@ -35,16 +36,21 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
     tally = open_tally(job, samples)
     found: list[Prediction] = []
+    consumed = job.model.detections.outputs if job.model.detections is not None else ()
     progress = Progress("accuracy", len(samples))
     for sample, prediction in _predict_all(job, session, pipeline, samples, timings):
-        tally.add(prediction, samples.labels[len(found)] if samples.labels is not None else None, sample)
-        found.append(prediction)
+        compared = samples.labels if job.quality_metrics else None
+        tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
+        found.append({name: values for name, values in prediction.items() if name not in consumed})
         progress.at(len(found))
     progress.finish()
     predictor.close()
-    _save(found, tally.tensors(), output / PREDICTIONS)
+    save_tensors(output / PREDICTIONS, {**stored(job.model, found), **tally.tensors()})
+    quality, measures = tally.document(), tally.measures()
+    if measures:
+        save_tensors(output / MEASURES, measures)
     return {
-        "quality": tally.document(),
+        "quality": quality,
         "threads": dict(predictor.threads),
         "device": predictor.device,
         "timings": timings.seconds,
@@ -90,8 +96,23 @@ def _predict(
         return [pipeline.combine(calls) for calls in zip(*answers, strict=True)]
 
 
-def _save(predictions: list[Prediction], together: Tensors, path: Path) -> None:
-    """One tensor an output, first axis the sample."""
-    with failing("predict", "predictions of all samples"):
-        tensors = {name: np.stack([prediction[name] for prediction in predictions]) for name in predictions[0]}
-    save_tensors(path, tensors | together)
+def stored(model: Model, predictions: Sequence[Prediction]) -> Tensors:
+    """One tensor an output, first axis the sample.
+
+    Where an output keeps its calls apart and samples have more or fewer of them, one after the other on the first axis,
+    and ``OUTPUT.calls`` says how many each sample has.
+
+    Raises:
+        Failure: ``predict``: predictions of different shapes.
+    """
+    tensors: Tensors = {}
+    apart = {output.name for output in model.outputs if output.reduce == "none"}
+    for name in predictions[0]:
+        values = [prediction[name] for prediction in predictions]
+        with failing("predict", f"output {name} of all samples"):
+            if name in apart and len({len(one) for one in values}) > 1:
+                tensors[name] = np.concatenate(values)
+                tensors[f"{name}.calls"] = np.asarray([len(one) for one in values], np.int64)
+            else:
+                tensors[name] = np.stack(values)
+    return tensors

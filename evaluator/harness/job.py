@@ -6,7 +6,7 @@ from typing import Any
 
 from .scenarios import Accuracy, Scenario
 
-QUALITY_METRICS = ("top1", "top5")
+QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse")
 TIME_METRICS = ("latency_p50", "latency_p90", "latency_p99", "throughput")
 
 
@@ -117,6 +117,11 @@ class Detections:
     score_threshold: float
     nms: Suppression | None
     max_detections: int | None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that boxes are made of."""
+        return tuple(name for name in (self.boxes, self.scores, self.classes, self.count) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)

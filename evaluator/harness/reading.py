@@ -16,6 +16,10 @@ from .tables import JobError, at_least, demanded, optional
 
 SCHEMA = 1
 
+_CLASSES = ("class-scores", "class-index")
+_JUDGED = {"top1": _CLASSES, "top5": _CLASSES, "miou": ("mask",), "mae": ("value",), "rmse": ("value",)}
+"""The types of outputs that a metric is about."""
+_DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -54,9 +58,18 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         seeds=_seeds(demanded(document, "seeds", dict, "")),
         device=optional(document, "device", str, "") or "cpu",
     )
-    if job.quality_metrics and not any(output.type.startswith("class-") for output in job.model.outputs):
-        raise JobError("metrics: a quality metric needs an output of type class-scores or class-index")
+    for metric in job.quality_metrics:
+        _check_judged(metric, job.model)
     return job
+
+
+def _check_judged(metric: str, model: Model) -> None:
+    """The model has what ``metric`` is about."""
+    if metric in _DETECTING:
+        if model.detections is None:
+            raise JobError(f"metrics: {metric} needs predictions of type detections")
+    elif not any(output.type in _JUDGED[metric] for output in model.outputs):
+        raise JobError(f"metrics: {metric} needs an output of type {' or '.join(_JUDGED[metric])}")
 
 
 def _model(table: Mapping[str, Any], task: str) -> Model:

@@ -29,11 +29,17 @@ class _Slice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an output is judged by. ``tolerance`` is (absolute, relative), None where the author declared none."""
+    """What an output is judged by. ``tolerance`` is (absolute, relative), None where the author declared none.
+
+    ``calls`` says that each call of a sample is a decision of its own; ``derived`` that the prediction is made of
+    outputs that may all differ, so that its decisions are what is left to compare.
+    """
 
     type: str
     tolerance: tuple[float, float] | None = None
     threshold: float | None = None
+    calls: bool = False
+    derived: bool = False
 
 
 _UNNAMED = {"detections": Terms("detections")}
@@ -44,8 +50,9 @@ _UNNAMED = {"detections": Terms("detections")}
 class Agreed:
     """How far two sets of predictions agree; ``reasons`` names each output that is not bit-equal.
 
-    ``agreement`` is None where nothing but the metrics can decide. ``changed`` maps k to the number of samples whose k
-    best classes are others, summed over the outputs that have classes: by so many samples a metric may move.
+    ``agreement`` is None where nothing but the metrics can decide; ``samples`` is 0 where no output counts them.
+    ``changed`` maps k to the number of samples whose k best classes are others, summed over the outputs that have
+    classes: by so many samples a metric may move.
     """
 
     agreement: Agreement | None
@@ -103,8 +110,9 @@ def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_p
             return Agreed("different", (f"only one of the runs has the outputs {names}",), 0, changed)
         for name in sorted(left.keys()):
             a, b = left.get_slice(name), right.get_slice(name)
-            samples = max(samples, *a.get_shape()[:1], 0)
             judged = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
+            if judged.type != "detections":  # whose first axis is not the sample
+                samples = max(samples, *a.get_shape()[:1], 0)
             found, reason, moved = _judge(a, b, judged, other_processor=other_processor)
             agreement = max(agreement, found, key=_FROM_STRONGEST.index)
             reasons += [f"output {name}: {reason}"] if reason else []
@@ -126,18 +134,18 @@ def _judge(
         if found.beyond:
             return "different", f"{found}, {found.beyond} of them beyond the declared tolerance", found.changed
         return "within tolerance", f"{found}, all within the declared tolerance", found.changed
-    if not other_processor:
+    if not other_processor and not terms.derived:
         return "different", f"{found}, on the same kind of processor, and no tolerance is declared", found.changed
-    return *_by_decisions(found), found.changed
+    return *_by_decisions(found, "the processors differ" if other_processor else "its outputs may"), found.changed
 
 
-def _by_decisions(found: _Difference) -> tuple[Agreement | None, str]:
+def _by_decisions(found: _Difference, why: str) -> tuple[Agreement | None, str]:
     if found.decisions is None:
         word = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
-        return None, f"{found}; the processors differ, {word}"
+        return None, f"{found}; {why}, {word}"
     if found.decisions:
         return "different", f"{found}, and {found.decisions} decisions"
-    return "same decisions", f"{found}; the processors differ, and every decision is the same"
+    return "same decisions", f"{found}; {why}, and every decision is the same"
 
 
 def _differences(left: _Slice, right: _Slice, terms: Terms) -> _Difference:
@@ -188,8 +196,10 @@ def _add_decisions(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> No
 
 
 def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
-    """The ``k`` best classes of each sample as a set (sorted), ties to the lowest index."""
+    """The ``k`` best classes of each sample, or of each call, as a set (sorted), ties to the lowest index."""
     rows = scores.reshape(len(scores), -1)
+    if terms.calls:
+        rows = scores.reshape(-1, 1 if terms.threshold is not None or terms.type == "class-index" else scores.shape[-1])
     if terms.type == "class-index":
         return np.sort(rows[:, :k], axis=1)
     if rows.shape[1] == 1 and terms.threshold is not None:

@@ -68,7 +68,8 @@ def _supporting(agreed: Agreed | None) -> Iterator[str]:
     if agreed is None:
         yield "no predictions were asked for, so the outcome and the metrics decide"
     elif agreed.agreement == "bit-equal":
-        yield f"the predictions of all {agreed.samples} samples are bit-equal"
+        whose = f"of all {agreed.samples} samples " if agreed.samples else ""
+        yield f"the predictions {whose}are bit-equal"
     else:
         yield from agreed.reasons
 

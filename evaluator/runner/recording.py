@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
@@ -13,13 +13,16 @@ from artifacts.store import FileStore
 from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.results import FILES, Result, open_output, read_result
+from evaluator.runner.results import FILES, Judged, Result, open_output, read_result
 from evaluator.runner.surroundings import misfit
 from evaluator.runner.verification import Verified
 from evaluator.statistics.figures import Metric
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Framework
 from registry.metrics import DEFINITIONS, MetricDefinition
+
+if TYPE_CHECKING:  # numpy and scipy
+    from evaluator.statistics import metrics, quality
 
 _LOG = "log"
 _TOLD = ("harness", "performance", "loadgen")
@@ -87,8 +90,8 @@ def ended(
     if failure is None:
         assert result is not None
         try:
-            samples = blobs.get("samples")
-            metrics = _metrics(attempt.lock, result, None if samples is None else store.path(samples.digest))
+            kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
+            metrics = _metrics(attempt.lock, result, kept)
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
     return RunEnd(
@@ -112,22 +115,35 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _metrics(lock: Lock, result: Result, kept: Path | None) -> tuple[Metric, ...]:
-    from evaluator.statistics.metrics import Performance, Right, summarise  # noqa: PLC0415 - numpy and scipy, here alone
+def _metrics(lock: Lock, result: Result, kept: Mapping[str, Path]) -> tuple[Metric, ...]:
+    """``kept`` is where the blobs of each role are."""
+    from evaluator.statistics.metrics import Performance, summarise  # noqa: PLC0415 - numpy and scipy, here alone
     from evaluator.statistics.samples import read_samples  # noqa: PLC0415
 
-    quality = {name: Right(found.correct, found.n) for name, found in result.quality.items()}
+    quality = {name: _judged(name, found, kept.get("quality")) for name, found in result.quality.items()}
     performance = None
     if result.performance is not None:
-        if kept is None:
+        if "samples" not in kept:
             raise InvalidInputError("the harness left no samples of its performance phase")
-        samples, timed = read_samples(kept), result.performance
+        samples, timed = read_samples(kept["samples"]), result.performance
         if len(samples.latency) != timed.queries:
             raise InvalidInputError(
                 f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples"
             )
         performance = Performance(samples, timed.samples_per_query, timed.duration_s)
     return summarise(definitions_of(lock), quality, performance)
+
+
+def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | quality.Judged":
+    """A count as it is; a value with its interval, of what the harness kept of each sample."""
+    from evaluator.statistics import metrics, quality  # noqa: PLC0415 - numpy and scipy, here alone
+
+    if found.correct is not None:
+        return metrics.Right(found.correct, found.n)
+    assert found.value is not None
+    if kept is None:
+        raise InvalidInputError(f"the harness left nothing that the interval of {name} could be made of")
+    return quality.judged(name, found.value, found.n, quality.read_measures(kept))
 
 
 def _blobs(output: Path, ending: Ending, store: FileStore) -> dict[str, Descriptor]:

@@ -16,6 +16,7 @@ FILES = {
     "result": RESULT,
     "predictions": "predictions.safetensors",
     "samples": "samples.safetensors",
+    "quality": "quality.safetensors",
     "loadgen-summary": "loadgen/mlperf_log_summary.txt",
     "loadgen-detail": "loadgen/mlperf_log_detail.txt",
 }
@@ -37,12 +38,17 @@ class Failed(Struct, frozen=True, rename={"kind": "class"}):
     message: str
 
 
-class Counted(Struct, frozen=True):
-    correct: Count
+class Judged(Struct, frozen=True):
+    """A quality metric of ``n`` decisions: so many right ones, or a value that is no such count."""
+
     n: Count
+    correct: Count | None = None
+    value: float | None = None
 
     def __post_init__(self) -> None:
-        if self.correct > self.n:
+        if (self.correct is None) == (self.value is None):
+            raise ValueError("a quality metric has either a count or a value")
+        if self.correct is not None and self.correct > self.n:
             raise ValueError(f"{self.correct} of {self.n} are correct")
 
 
@@ -74,7 +80,7 @@ class Result(Struct, frozen=True):
     schema: Literal[1]
     outcome: Literal["done", "failed"]
     failure: Failed | None
-    quality: dict[str, Counted]
+    quality: dict[str, Judged]
     performance: Timed | None
     environment: Surroundings
     timings: dict[str, Seconds]

@@ -9,6 +9,7 @@ import numpy as np
 from artifacts.errors import InvalidInputError
 from evaluator.statistics.figures import Interval, Metric
 from evaluator.statistics.intervals import fraction, quantile, rate
+from evaluator.statistics.quality import Judged
 from evaluator.statistics.samples import Samples
 
 QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
@@ -45,11 +46,11 @@ class Performance:
 
 
 def summarise(
-    definitions: Sequence[Definition], quality: Mapping[str, Right], performance: Performance | None
+    definitions: Sequence[Definition], quality: Mapping[str, Right | Judged], performance: Performance | None
 ) -> tuple[Metric, ...]:
     """One metric for each definition, in their order.
 
-    * a fraction: correct / n, with the exact binomial interval;
+    * a fraction: correct / n, with the exact binomial interval; other quality metrics as they were judged;
     * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
     * ``throughput``: samples / duration of the phase, with the interval of batch means.
 
@@ -59,11 +60,13 @@ def summarise(
     return tuple(_metric(definition, quality, performance) for definition in definitions)
 
 
-def _metric(definition: Definition, quality: Mapping[str, Right], performance: Performance | None) -> Metric:
+def _metric(definition: Definition, quality: Mapping[str, Right | Judged], performance: Performance | None) -> Metric:
     name = definition.name
-    if name in quality and quality[name].n > 0:
-        right = quality[name]
-        value, n, ci = right.correct / right.n, right.n, fraction(right.correct, right.n)
+    judged = quality.get(name)
+    if isinstance(judged, Judged):
+        value, n, ci = judged.value, judged.n, judged.ci
+    elif judged is not None and judged.n > 0:
+        value, n, ci = judged.correct / judged.n, judged.n, fraction(judged.correct, judged.n)
     elif performance is not None and len(performance.samples.latency) > 0 and performance.duration > 0:
         value, n, ci = _timed(name, performance)
     else:

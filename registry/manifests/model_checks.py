@@ -9,6 +9,7 @@ from registry.manifests.model import (
     AudioInput,
     Claim,
     ConstantInput,
+    Detections,
     ImageInput,
     Input,
     Model,
@@ -18,7 +19,7 @@ from registry.manifests.model import (
     TextInput,
 )
 from registry.manifests.steps import Frame, Python, Step, TokenizerJson, Words
-from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch
+from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch, shown
 from registry.metrics import check_metrics
 from registry.names import parse_name
 from registry.problems import Problems
@@ -43,6 +44,7 @@ WEIGHTS_ALONE = ("safetensors", "state-dict")
 
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _CLASSES = ("class-scores", "class-index", "mask")
+_SIDES = 4  # of a box
 _ANSWERS: dict[str, tuple[str, ...]] = {
     "image-classification": ("class-scores", "class-index"),
     "audio-classification": ("class-scores", "class-index"),
@@ -242,16 +244,29 @@ def _check_answers(model: Model, place: Place) -> None:
         what = "a model for object-detection, and no other, has predictions"
         raise place.at("predictions").error(what, "say there which outputs make boxes, or change the task")
     if model.predictions is not UNSET:
-        names = {output.name for output in model.outputs}
-        for key in ("boxes", "scores", "classes", "count"):
-            name = getattr(model.predictions, key)
-            if name is not None and name not in names:
-                raise place.at("predictions", key).error(f"no output is called {name!r}", "name an output")
+        _check_detections(model, model.predictions, place)
     types = _ANSWERS.get(model.task)
     found = [output.name for output in model.outputs if types and output.type in types]
     if types and len(found) != 1:
         what = f"a model for {model.task} has one output of type {' or '.join(types)}, found {len(found)}"
         raise place.at("outputs").error(what, "give the output that answers this type, and others the type tensor")
+
+
+def _check_detections(model: Model, predictions: Detections, place: Place) -> None:
+    """Boxes are made of outputs that are there, and the one that has them has four numbers for each."""
+    outputs = {output.name: (index, output) for index, output in enumerate(model.outputs)}
+    for key in ("boxes", "scores", "classes", "count"):
+        name = getattr(predictions, key)
+        if name is not None and name not in outputs:
+            raise place.at("predictions", key).error(f"no output is called {name!r}", "name an output")
+        if name is not None and outputs[name][1].type == "state":
+            raise place.at("predictions", key).error(f"{name!r} is a state, and no prediction", "name another output")
+    index, output = outputs[predictions.boxes]
+    there = place.at("outputs", index)
+    found = follow(declared(output, there), () if output.steps is UNSET else output.steps, there.at("steps"))
+    if found.sizes and isinstance(found.sizes[-1], int) and found.sizes[-1] != _SIDES:
+        what = f"a box has four numbers on the last axis, and the output gives {shown(found.sizes)} a sample"
+        raise place.at("predictions", "boxes").error(what, "name the output that has the boxes")
 
 
 def _check_claim(model: Model, claim: Claim, place: Place, problems: Problems) -> None:

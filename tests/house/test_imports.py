@@ -49,7 +49,18 @@ NOT_FOR_ANSWERS = {
 """What no command needs that only reads the catalogue and the store: each of them would be felt at every start."""
 NOT_FOR_READING = {"evaluator.harness_archive", "packaging.pylock"}
 """What making a lock needs, and nothing before it."""
-OWNED = (*HEAVY, "semver", "tokenizers", "rfc8785", "ruamel", "tomlkit", "httpx", "installer", "zstandard")
+OWNED = (
+    *HEAVY,
+    "pycocotools",
+    "semver",
+    "tokenizers",
+    "rfc8785",
+    "ruamel",
+    "tomlkit",
+    "httpx",
+    "installer",
+    "zstandard",
+)
 SEVERAL_OWNERS = {"httpx": 2}
 """A source asks strangers, each once, at an address that was looked at; a registry's client keeps its connections."""
 

@@ -27,7 +27,7 @@ def test_what_is_built_has_no_reasons(name: str) -> None:
 
 def test_what_is_not_built_is_named_with_its_path() -> None:
     assert reasons("everything-else") == (
-        "predictions: detection is not built yet",
+        "predictions: boxes without an input of type image is not built yet",
         "inputs[0].type: audio is not built yet",
         "inputs[1].type: text is not built yet",
         "inputs[2].type: text is not built yet",
@@ -46,7 +46,7 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
     ("old", "new", "reason"),
     [
         ("trace: none", "trace: model", "trace: model"),
-        ("[top1, top5, latency]", "[latency, miou]", "metrics: miou"),
+        ("[top1, top5, latency]", "[latency, pipeline_throughput]", "metrics: pipeline_throughput"),
         (
             "{name: single_stream, min_queries: 662, min_duration: 1s, warmup: 8}",
             "{name: multi_stream, min_queries: 9, min_duration: 1s, samples_per_query: 2, warmup: 8}",

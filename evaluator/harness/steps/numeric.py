@@ -60,7 +60,7 @@ def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length an
     side: str | None = None,
 ) -> Tensor:
     """Borders of ``value`` around a picture, in pixels; or the first axis padded or cut to ``length`` at ``side``."""
-    values = tensor.values
+    values, geometry = tensor.values, None
     fill = np.asarray(value).astype(values.dtype)
     if fill != value and values.dtype.kind != "f":
         raise StepError(f"{value} is no {values.dtype}")
@@ -68,13 +68,14 @@ def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length an
     if top is not None and bottom is not None and left is not None and right is not None:
         widths[axis_of(tensor, "H", "pad")] = (top, bottom)
         widths[axis_of(tensor, "W", "pad")] = (left, right)
+        geometry = tensor.geometry and tensor.geometry.padded(top, bottom, left, right)
     elif length is not None and side in ("start", "end"):
         missing = max(0, length - len(values))
         widths[0] = (0, missing) if side == "end" else (missing, 0)
         values = values[:length] if side == "end" else values[max(0, len(values) - length) :]
     else:
         raise StepError("pad needs top, bottom, left and right, or length and side")
-    return tensor._replace(values=np.pad(values, widths, constant_values=fill))
+    return tensor._replace(values=np.pad(values, widths, constant_values=fill), geometry=geometry)
 
 
 def quantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from .geometry import Geometry
 from .interpolation import interpolate
-from .tensor import Source, StepError, Tensor, as_file, by_rows, saturate
+from .tensor import Source, StepError, Tensor, as_file, axis_of, by_rows, saturate
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -39,7 +40,8 @@ def decode(source: Source, *, color: str, exif: str) -> Tensor:
         )
     if color == "L":
         values = values[..., np.newaxis]
-    return Tensor(values[..., ::-1] if color == "BGR" else values, "HWC")
+    geometry = Geometry.identity(*values.shape[:2])
+    return Tensor(values[..., ::-1] if color == "BGR" else values, "HWC", geometry=geometry)
 
 
 def _opened(content: bytes) -> Image.Image:
@@ -75,7 +77,10 @@ def resize(
         exact = interpolate(values.astype(np.float64), (height, width), method, coordinates)
         return saturate(exact, values.dtype)
 
-    return by_rows(tensor, "resize", resized)
+    result = by_rows(tensor, "resize", resized)
+    if tensor.geometry is None:
+        return result
+    return result._replace(geometry=tensor.geometry.resized(*_sides(result)))
 
 
 def _target(shape: tuple[int, ...], size: Sequence[int] | None, shorter: int | None) -> tuple[int, int]:
@@ -113,4 +118,14 @@ def center_crop(tensor: Tensor, *, size: Sequence[int] | None = None, fraction: 
         top, left = ((side - want) // 2 for want, side in zip(wanted, sides, strict=True))
         return values[top : top + wanted[0], left : left + wanted[1]]
 
-    return by_rows(tensor, "center_crop", cropped)
+    result = by_rows(tensor, "center_crop", cropped)
+    if tensor.geometry is None:
+        return result
+    (height, width), wanted = _sides(tensor), _sides(result)
+    top, left = (height - wanted[0]) // 2, (width - wanted[1]) // 2
+    return result._replace(geometry=tensor.geometry.cropped(top, left, *wanted))
+
+
+def _sides(tensor: Tensor) -> tuple[int, int]:
+    height, width = (tensor.values.shape[axis_of(tensor, letter, "a picture")] for letter in "HW")
+    return height, width

@@ -1,32 +1,203 @@
-"""Top-1 and top-5 of scores, of indices and of one binary score."""
+"""Every quality metric, sample by sample: against sums written out, Pillow's masks, and what each refuses."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
-from evaluator.harness.datasets import Samples
+from evaluator.harness.datasets import Boxes, Label, Samples
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Axes, Output
 from evaluator.harness.pipeline import Prepared
-from evaluator.harness.quality import decisions, open_tally
+from evaluator.harness.quality import Tally, open_tally
+from evaluator.harness.quality.classes import decisions
 from evaluator.harness.reading import parse_job
+from evaluator.harness.steps.geometry import Geometry
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:
     return Output("scores", kind, None, Axes(0, None, None), offset, threshold, ())
 
 
+def tally_of(
+    job: dict[str, Any],
+    labels: Sequence[Label] | None,
+    metrics: Sequence[str],
+    **output: Any,  # noqa: ANN401 - keys
+) -> Tally:
+    """The tally of a job whose output says what is given, on a split with ``labels``."""
+    job["metrics"] = list(metrics)
+    job["model"]["outputs"] = [{"name": "scores", "type": "class-scores"} | output]
+    names = [str(number) for number in range(len(labels or ()))]
+    return open_tally(parse_job(job), Samples(lambda _number: {}, names, labels, frozenset()))
+
+
+def sample(calls: int = 1, geometry: Geometry | None = None) -> Prepared:
+    return Prepared(({},) * calls, {} if geometry is None else {"picture": geometry})
+
+
 def test_right_samples_are_counted_after_the_label_offset(job: dict[str, Any]) -> None:
-    job["model"]["outputs"][0]["label_offset"] = 1
     labels = (6, 7, 2, 1)
-    samples = Samples(lambda _number: {}, [str(label) for label in labels], labels, frozenset())
-    tally = open_tally(parse_job(job), samples)
+    tally = tally_of(job, labels, ["top1", "top5"], label_offset=1)
     scores = np.arange(8, dtype=np.float32)  # class 7 first, then 6, 5, 4, 3
     for label in labels:
-        tally.add({"scores": scores}, label, Prepared((), {}))
+        tally.add({"scores": scores}, label, sample())
     assert tally.document() == {"top1": {"correct": 1, "n": 4}, "top5": {"correct": 2, "n": 4}}
+    assert tally.measures() == {}
+
+
+def test_calls_that_are_kept_apart_are_decided_one_by_one(job: dict[str, Any]) -> None:
+    labels: list[Label] = [np.array([1, 0, 1]), 1]
+    tally = tally_of(job, labels, ["top1"], reduce="none", threshold=0.5)
+    tally.add({"scores": np.array([[0.7], [0.1], [0.2]])}, labels[0], sample(3))
+    tally.add({"scores": np.array([[0.9], [0.4]])}, labels[1], sample(2))  # one label for all calls
+    assert tally.document() == {"top1": {"value": 0.6, "n": 5}}
+    assert tally.measures()["top1"].tolist() == [[2, 3], [1, 2]]
+    with pytest.raises(Failure, match="2 decisions, and the sample has 3 labels"):
+        tally.add({"scores": np.array([[0.9], [0.4]])}, labels[0], sample(2))
+
+
+def test_errors_are_those_of_the_numbers(job: dict[str, Any]) -> None:
+    labels: list[Label] = [3.0, -1, np.array([1.0])]
+    tally = tally_of(job, labels, ["rmse", "mae"], type="value")
+    for value, label in zip((5.0, -2.0, 1.0), labels, strict=True):
+        tally.add({"scores": np.array([[value]], np.float32)}, label, sample())
+    found = tally.document()
+    assert found == {"rmse": {"value": pytest.approx((5 / 3) ** 0.5), "n": 3}, "mae": {"value": 1.0, "n": 3}}
+    assert {name: values.tolist() for name, values in tally.measures().items()} == {"rmse": [4, 1, 0], "mae": [2, 1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("values", "label", "message"),
+    [([1.0, 2.0], 1.0, "2 values a sample, and the label has 1"), ([float("nan")], 1.0, "is no finite error")],
+)
+def test_a_value_that_has_no_error_is_refused(
+    values: list[float], label: float, message: str, job: dict[str, Any]
+) -> None:
+    with pytest.raises(Failure, match=message):
+        tally_of(job, [label], ["mae"], type="value").add({"scores": np.array(values)}, label, sample())
+
+
+def plain_miou(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], ignored: int) -> float:
+    """Pixel by pixel, with sets."""
+    points = [(n, y, x) for n, (_, truth) in enumerate(pairs) for y, x in np.ndindex(truth.shape)]
+    points = [(n, y, x) for n, y, x in points if pairs[n][1][y, x] != ignored]
+    found = {(point, int(pairs[point[0]][0][point[1:]])) for point in points}
+    wanted = {(point, int(pairs[point[0]][1][point[1:]])) for point in points}
+    classes = {label for _, label in found | wanted} - {ignored}
+    parts = [({p for p, one in found if one == c}, {p for p, one in wanted if one == c}) for c in classes]
+    return sum(len(a & b) / len(a | b) for a, b in parts) / len(parts)
+
+
+def test_masks_are_compared_class_by_class_over_all_pixels(job: dict[str, Any]) -> None:
+    random = np.random.default_rng(3)
+    job["dataset"]["ignore_label"] = 255
+    truths = [random.choice(np.array([0, 1, 2, 5, 255], np.uint8), (9, 13)) for _ in range(4)]
+    found = [np.where(random.random((9, 13)) < 0.6, truth, random.integers(0, 4, (9, 13))) for truth in truths]
+    tally = tally_of(job, truths, ["miou"], type="mask", label_offset=1)
+    for truth, mask in zip(truths, found, strict=True):
+        tally.add({"scores": mask.astype(np.int64)[np.newaxis] + 1}, truth, sample())
+    expected = plain_miou(list(zip(found, truths, strict=True)), 255)
+    assert tally.document() == {"miou": {"value": pytest.approx(expected), "n": 4}}
+
+
+@pytest.mark.parametrize("size", [(20, 30), (60, 40), (7, 11)])
+def test_a_mask_is_laid_over_the_original_as_pillow_does(size: tuple[int, int], job: dict[str, Any]) -> None:
+    """The network's mask is of a fourth of its input's size, which is not the picture's. Odd sides leave no ties."""
+    mask = np.random.default_rng(4).integers(0, 3, (7, 9), dtype=np.uint8)
+    truth = np.asarray(Image.fromarray(mask).resize(size[::-1], Image.Resampling.NEAREST))
+    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": mask}, truth, sample(geometry=Geometry.identity(*size).resized(28, 36)))
+    assert tally.document()["miou"]["value"] == 1.0
+
+
+def test_pixels_that_were_cropped_away_are_not_compared(job: dict[str, Any]) -> None:
+    truth = np.zeros((6, 8), np.int64)
+    truth[1:5, 2:6] = 1
+    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
+    tally.add(
+        {"scores": np.ones((4, 4), np.int64)}, truth, sample(geometry=Geometry.identity(6, 8).cropped(1, 2, 4, 4))
+    )
+    assert tally.measures()["miou"].tolist() == [[0, 1, 16, 16]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros((2, 3, 4)), r"\[2, 3, 4\] a sample is no mask"),
+        (np.full((3, 3), 0.5), "here are fractions"),
+        (np.zeros((3, 4)), r"a mask \[3, 4\], and the label is \[3, 3\]"),
+    ],
+)
+def test_what_is_no_mask_of_the_picture_is_refused(values: NDArray[Any], message: str, job: dict[str, Any]) -> None:
+    label = np.zeros((3, 3), np.uint8)
+    with pytest.raises(Failure, match=message):
+        tally_of(job, [label], ["miou"], type="mask", label_offset=0).add({"scores": values}, label, sample())
+
+
+def detecting(job: dict[str, Any], labels: Sequence[Label] | None, metrics: Sequence[str]) -> Tally:
+    job["metrics"] = list(metrics)
+    job["model"]["outputs"] = [{"name": "boxes", "type": "boxes"}, {"name": "found", "type": "box-scores"}]
+    job["model"]["predictions"] = {
+        "type": "detections",
+        "boxes": "boxes",
+        "scores": "found",
+        "box_format": "xyxy-absolute",
+        "background": 0,
+        "label_offset": 1,
+        "score_threshold": 0.1,
+    }
+    return open_tally(parse_job(job), Samples(lambda _number: {}, ["a", "b"], labels, frozenset()))
+
+
+def boxes(*corners: Sequence[float]) -> Boxes:
+    xyxy = np.array(corners, np.float64).reshape(-1, 4)
+    areas = np.prod(xyxy[:, 2:] - xyxy[:, :2], axis=1)
+    return Boxes(np.full(len(xyxy), 3), xyxy, areas, np.zeros(len(xyxy), bool))
+
+
+def test_detections_are_compared_by_label_and_stored_by_class(job: dict[str, Any]) -> None:
+    """Class 4 is label 3. Of two labelled boxes one is found, and before it something that is none."""
+    labels = [boxes([0, 0, 10, 10]), boxes([20, 20, 40, 40])]
+    tally = detecting(job, labels, ["map", "map_50"])
+    scores = np.zeros((1, 5))
+    scores[0, 4] = 0.5
+    geometry = Geometry.identity(100, 100).resized(50, 50)
+    tally.add({"boxes": np.array([[0, 0, 5, 5]]), "found": scores}, labels[0], sample(geometry=geometry))
+    tally.add({"boxes": np.array([[40, 40, 45, 45]]), "found": scores * 1.5}, labels[1], sample(geometry=geometry))
+    assert tally.tensors()["detections"].tolist() == [[0, 4, 0.5, 0, 0, 10, 10], [1, 4, 0.75, 80, 80, 90, 90]]
+    # At half of the recall the precision is one half, for 51 of the 101 recalls that COCO's evaluation looks at.
+    expected = {"value": pytest.approx(0.5 * 51 / 101), "n": 2}
+    assert tally.document() == {"map": expected, "map_50": expected}
+
+
+def test_detections_are_kept_where_no_metric_is_asked(job: dict[str, Any]) -> None:
+    tally = detecting(job, None, [])
+    outputs = {"boxes": np.zeros((0, 4)), "found": np.zeros((0, 2))}
+    tally.add(outputs, None, sample(geometry=Geometry.identity(5, 5)))
+    assert tally.tensors()["detections"].shape == (0, 7)
+    assert (tally.document(), tally.measures()) == ({}, {})
+    with pytest.raises(Failure, match="do not tell where its pixels came from"):
+        tally.add(outputs, None, sample())
+
+
+def test_boxes_that_nobody_labelled_have_no_precision(job: dict[str, Any]) -> None:
+    tally = detecting(job, [boxes(), boxes()], ["map"])
+    for label in (boxes(), boxes()):
+        outputs = {"boxes": np.ones((1, 4)), "found": np.ones((1, 2))}
+        tally.add(outputs, label, sample(geometry=Geometry.identity(5, 5)))
+    with pytest.raises(Failure, match="no sample has a box, and map is asked") as caught:
+        tally.document()
+    assert caught.value.kind == "load"
+
+
+def test_quality_without_labels_is_refused(job: dict[str, Any]) -> None:
+    with pytest.raises(Failure, match="has no labels") as caught:
+        tally_of(job, None, ["top1"])
+    assert caught.value.kind == "load"
 
 
 def test_ties_go_to_the_lowest_index() -> None:

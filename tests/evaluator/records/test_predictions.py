@@ -203,3 +203,31 @@ def test_what_is_no_file_of_predictions_agrees_with_nothing(content: bytes, tmp_
     agreed = compare_predictions(tmp_path / "imported", tmp_path / "again", {}, other_processor=False)
     assert agreed.agreement == "different"
     assert "cannot be read" in agreed.reasons[0]
+
+
+FOUND = np.array([[0, 1, 0.9, 10, 10, 50, 50], [2, 1, 0.8, 0, 0, 40, 40]])
+
+
+@pytest.mark.parametrize(("derived", "agreement"), [(True, "same decisions"), (False, "different")])
+def test_detections_of_outputs_that_may_differ_are_judged_by_their_decisions(
+    tmp_path: Path, *, derived: bool, agreement: str
+) -> None:
+    save_file({"detections": FOUND}, tmp_path / "a")
+    save_file({"detections": FOUND * np.array([1, 1, 1 + 1e-6, 1 + 1e-5, 1, 1, 1])}, tmp_path / "b")
+    terms = {"detections": Terms("detections", derived=derived)}
+    found = compare_predictions(tmp_path / "a", tmp_path / "b", terms, other_processor=False)
+    assert (found.agreement, found.samples) == (agreement, 0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (6, 4)])
+def test_calls_that_are_kept_apart_are_decisions_of_their_own(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """The best class of the last call changes; of all scores of its sample together the best is still the same."""
+    before = np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (6, 1))
+    before[3, 1] = 0.9
+    after = before.copy()
+    after[5, 0] = 0.5
+    save_file({"p": before.reshape(shape)}, tmp_path / "a")
+    save_file({"p": after.reshape(shape)}, tmp_path / "b")
+    terms = {"p": Terms("class-scores", calls=True)}
+    found = compare_predictions(tmp_path / "a", tmp_path / "b", terms, other_processor=True)
+    assert (found.agreement, found.changed[1]) == ("different", 1)

@@ -58,6 +58,8 @@ def test_no_result_is_none(tmp_path: Path) -> None:
         ({"outcome": "failed", "failure": {"class": "mine", "message": "x"}}, "that is none"),
         ({"quality": {"top1": {"correct": -1, "n": 4}}}, "that is none"),
         ({"quality": {"top1": {"correct": 5, "n": 4}}}, "5 of 4 are correct"),
+        ({"quality": {"top1": {"correct": 3, "value": 0.7, "n": 4}}}, "either a count or a value"),
+        ({"quality": {"map": {"n": 4}}}, "either a count or a value"),
         ({"timings": {"a": "b"}}, "that is none"),
     ],
 )

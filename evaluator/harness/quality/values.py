@@ -1,0 +1,44 @@
+"""mae and rmse: by how much a predicted number misses the label."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..datasets import Label
+from ..failures import Failure
+from ..job import Output
+from ..pipeline import Prepared
+from ..predictors import Tensors
+from .tally import Nothing
+
+
+class Values(Nothing):
+    """The errors of each sample; where a label is a list of numbers, their mean over it."""
+
+    def __init__(self, output: Output, metrics: tuple[str, ...]) -> None:
+        self._output = output
+        self._metrics = metrics
+        self._errors: dict[str, list[float]] = {"mae": [], "rmse": []}
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:  # noqa: ARG002
+        """Raises ``Failure`` (``predict``): not as many numbers as the label has, or none that is finite."""
+        values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
+        wanted = np.asarray(label, np.float64).reshape(-1)
+        where = f"output {self._output.name}"
+        if values.size != wanted.size:
+            raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {wanted.size}")
+        errors = values - wanted
+        if not np.isfinite(errors).all():
+            raise Failure("predict", f"{where}: {values.tolist()} for the label {wanted.tolist()} is no finite error")
+        self._errors["mae"].append(float(np.abs(errors).mean()))
+        self._errors["rmse"].append(float(np.square(errors).mean()))
+
+    def document(self) -> dict[str, Any]:
+        found = {"mae": float(np.mean(self._errors["mae"])), "rmse": float(np.sqrt(np.mean(self._errors["rmse"])))}
+        return {metric: {"value": found[metric], "n": len(self._errors[metric])} for metric in self._metrics}
+
+    def measures(self) -> Tensors:
+        """float64 [samples]: ``mae`` the absolute errors, ``rmse`` the squared ones."""
+        return {metric: np.asarray(self._errors[metric]) for metric in self._metrics}

@@ -1,0 +1,224 @@
+"""Metrics out of what each sample adds: against the sums of others, and intervals by how often they hold the truth."""
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from scipy import stats
+
+from artifacts.errors import InvalidInputError
+from evaluator.harness.datasets import Boxes
+from evaluator.harness.quality.boxes import evaluate
+from evaluator.statistics.figures import Interval
+from evaluator.statistics.intervals import UNBOUNDED
+from evaluator.statistics.quality import bootstrap, judged, mean_of, read_measures
+
+Floats = npt.NDArray[np.float64]
+PICTURES = 30
+
+
+def detections_of(seed: int) -> tuple[Floats, list[Boxes]]:
+    """Boxes of three classes, some crowds, found nearly, wrongly, twice or not at all."""
+    random = np.random.default_rng(seed)
+    labels, rows = [], []
+    for picture in range(PICTURES):
+        count = int(random.integers(0, 6))
+        corners = random.uniform(0, 60, (count, 2))
+        xyxy = np.hstack([corners, corners + random.uniform(8, 40, (count, 2))])
+        classes = random.integers(1, 4, count)
+        areas = np.prod(xyxy[:, 2:] - xyxy[:, :2], axis=1)
+        labels.append(Boxes(classes, xyxy, areas, random.random(count) < 0.15))
+        for label, box in zip(classes, xyxy, strict=True):
+            for _ in range(int(random.integers(0, 3))):
+                found = label if random.random() < 0.8 else random.integers(1, 5)
+                rows.append([picture, found, round(random.random(), 2), *(box + random.normal(0, 3, 4))])
+        rows.append([picture, random.integers(1, 4), random.random(), 5, 5, 30, 30])
+    return np.asarray(rows, np.float64), labels
+
+
+def library(rows: Floats, labels: list[Boxes]) -> list[float]:
+    """The twelve figures that the library's own summary prints, of what the COCO formats hold."""
+    truth, found = COCO(), None
+    flat = [(picture, index) for picture, label in enumerate(labels) for index in range(len(label.classes))]
+    truth.dataset = {
+        "info": {},
+        "images": [{"id": picture} for picture in range(len(labels))],
+        "categories": [{"id": number} for number in range(1, 5)],
+        "annotations": [
+            {
+                "id": number + 1,
+                "image_id": picture,
+                "category_id": int(labels[picture].classes[index]),
+                "bbox": [
+                    *labels[picture].xyxy[index, :2],
+                    *np.diff(labels[picture].xyxy[index].reshape(2, 2), axis=0)[0],
+                ],
+                "area": labels[picture].areas[index],
+                "iscrowd": int(labels[picture].crowd[index]),
+            }
+            for number, (picture, index) in enumerate(flat)
+        ],
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+        found = truth.loadRes(
+            [
+                {"image_id": int(row[0]), "category_id": int(row[1]), "score": row[2],
+                 "bbox": [row[3], row[4], row[5] - row[3], row[6] - row[4]]}
+                for row in rows
+            ]
+        )  # fmt: skip
+        evaluation = COCOeval(truth, found, "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return list(evaluation.stats)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_average_precision_is_the_one_that_the_library_prints(seed: int) -> None:
+    rows, labels = detections_of(seed)
+    precision, measures = evaluate(rows, labels)
+    expected = library(rows, labels)
+    for metric, part, value in (("map", precision, expected[0]), ("map_50", precision[:1], expected[1])):
+        assert part[part > -1].mean() == pytest.approx(value, abs=1e-12)
+        found = judged(metric, value, PICTURES, measures)
+        assert (found.value, found.n) == (value, PICTURES)
+        assert found.ci.low is not None
+        assert found.ci.high is not None
+        assert found.ci.low < value < found.ci.high
+
+
+def test_a_sample_that_is_drawn_twice_counts_as_two() -> None:
+    rows, labels = detections_of(3)
+    weights = np.random.default_rng(4).integers(0, 3, PICTURES)
+    _, measures = evaluate(rows, labels)
+    copies = [number for number, count in enumerate(weights) for _ in range(count)]
+    copied = np.vstack(
+        [[[place, *row[1:]] for row in rows[rows[:, 0] == number]] for place, number in enumerate(copies)]
+    )
+    precision, _ = evaluate(copied, [labels[number] for number in copies])
+    from evaluator.statistics.quality import _average_precision  # noqa: PLC0415 - the statistic itself, weighted
+
+    found = _average_precision(measures, PICTURES, slice(None))(weights)
+    assert found == pytest.approx(precision[precision > -1].mean(), abs=1e-12)
+
+
+def test_detections_of_what_is_nowhere_labelled_are_no_class_of_the_mean() -> None:
+    labels = [Boxes(np.array([7]), np.array([[0.0, 0, 10, 10]]), np.array([100.0]), np.array([False]))] * 2
+    rows = np.array([[0, 7, 0.9, 0, 0, 10, 10], [1, 7, 0.8, 0, 0, 10, 10], [1, 3, 0.99, 0, 0, 10, 10]])
+    _, measures = evaluate(rows, labels)
+    assert judged("map", 1.0, 2, measures).ci == Interval(1.0, 1.0)
+
+
+def rows_of_masks(seed: int, samples: int) -> npt.NDArray[np.int64]:
+    random = np.random.default_rng(seed)
+    rows = []
+    for sample in range(samples):
+        for label in range(4):
+            if random.random() < 0.7:
+                union = int(random.integers(10, 400))
+                rows.append([sample, label, int(union * random.beta(6, 2)), union])
+    return np.asarray(rows, np.int64)
+
+
+def test_mean_iou_is_of_all_pixels_class_by_class() -> None:
+    rows = np.array([[0, 0, 6, 10], [0, 1, 1, 2], [1, 0, 0, 10], [2, 1, 2, 2]])
+    found = judged("miou", (6 / 20 + 3 / 4) / 2, 3, {"miou": rows})
+    assert found.value == pytest.approx(0.525)
+    with pytest.raises(InvalidInputError, match=r"says miou is 0.6, and its measures say 0.525"):
+        judged("miou", 0.6, 3, {"miou": rows})
+
+
+def test_the_bootstrap_agrees_with_that_of_scipy() -> None:
+    values = np.random.default_rng(8).exponential(size=200)
+    found = bootstrap(lambda weights: float(weights @ values / weights.sum()), 200)
+    other = stats.bootstrap(
+        (values,), np.mean, method="percentile", n_resamples=4000, random_state=1
+    ).confidence_interval
+    assert found.low == pytest.approx(other.low, rel=0.02)
+    assert found.high == pytest.approx(other.high, rel=0.02)
+    assert found == bootstrap(lambda weights: float(weights @ values / weights.sum()), 200)
+
+
+def test_the_interval_of_miou_holds_the_truth() -> None:
+    everything = rows_of_masks(0, 20000)
+    truth = np.mean(
+        [part[:, 2].sum() / part[:, 3].sum() for part in (everything[everything[:, 1] == k] for k in range(4))]
+    )
+    held = 0
+    for seed in range(1, 101):
+        rows = rows_of_masks(seed, 60)
+        value = float(np.mean([np.divide(*rows[rows[:, 1] == label][:, 2:].sum(axis=0)) for label in range(4)]))
+        ci = judged("miou", value, 60, {"miou": rows}).ci
+        assert ci.low is not None
+        assert ci.high is not None
+        held += bool(ci.low <= truth <= ci.high)
+    assert held >= 88
+
+
+@pytest.mark.parametrize(("metric", "truth"), [("mae", np.sqrt(2 / np.pi)), ("rmse", 1.0)])
+def test_the_interval_of_errors_holds_the_truth(metric: str, truth: float) -> None:
+    random = np.random.default_rng(11)
+    held = 0
+    for _ in range(1000):
+        errors = random.normal(size=80)
+        measures = np.abs(errors) if metric == "mae" else errors**2
+        value = float(measures.mean()) if metric == "mae" else float(np.sqrt(measures.mean()))
+        ci = judged(metric, value, 80, {metric: measures}).ci
+        assert ci.low is not None
+        assert ci.high is not None
+        held += bool(ci.low <= truth <= ci.high)
+    assert held >= 925
+
+
+def test_the_interval_of_a_mean_is_student_s() -> None:
+    values = np.array([1.0, 4.0, 4.0, 7.0])
+    expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    found = mean_of(values)
+    assert (found.low, found.high) == pytest.approx(expected)
+    assert mean_of(values[:1]) == UNBOUNDED
+
+
+def test_decisions_of_calls_are_drawn_by_the_sample() -> None:
+    """A sample whose calls are all alike says no more than one decision."""
+    counts = np.array([[10, 10], [0, 10]] * 10)
+    found = judged("top1", 0.5, 200, {"top1": counts}).ci
+    assert found.low == pytest.approx(0.3, abs=0.06)
+    assert found.high == pytest.approx(0.7, abs=0.06)
+
+
+def test_one_sample_bounds_nothing() -> None:
+    assert judged("miou", 0.5, 1, {"miou": np.array([[0, 0, 1, 2]])}).ci == UNBOUNDED
+    assert judged("rmse", 2.0, 1, {"rmse": np.array([4.0])}).ci == UNBOUNDED
+
+
+BROKEN: dict[str, dict[str, npt.NDArray[Any]]] = {
+    "mae": {"mae": np.ones(4)},
+    "rmse": {"rmse": np.array([1.0, -1.0, 1.0])},
+    "miou": {"miou": np.array([[3, 0, 1, 1]])},
+    "top1": {"top1": np.ones((3, 2))},
+    "map": {"map.scores": np.ones(1), "map.rows": np.array([[9, 1]]), "map.labelled": np.array([[0, 1, 1]]),
+            "map.matches": np.ones((1, 10), np.uint8)},
+    "map_50": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", BROKEN)
+def test_measures_that_do_not_fit_are_refused(metric: str) -> None:
+    with pytest.raises(InvalidInputError, match=metric):
+        judged(metric, 1.0, 3, BROKEN[metric])
+
+
+@pytest.mark.parametrize("write", [lambda path: path.write_bytes(b"no tensors"), lambda path: path.mkdir()])
+def test_a_file_that_is_none_is_refused(write: Callable[[Path], object], tmp_path: Path) -> None:
+    write(tmp_path / "measures")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        read_measures(tmp_path / "measures")

@@ -45,9 +45,6 @@ def _model(model: Model) -> Iterator[str]:
         yield from _input(port, f"inputs[{index}]")
     for index, output in enumerate(model.outputs):
         yield from _output(output, f"outputs[{index}]")
-    for index, file in enumerate(model.files):
-        if file.role == "golden":
-            yield f"files[{index}].role: golden"
 
 
 def _input(port: Input, where: str) -> Iterator[str]:

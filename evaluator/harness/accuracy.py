@@ -10,6 +10,7 @@ from . import predictors
 from .calling import Session, call
 from .datasets import Samples, open_samples
 from .failures import failing
+from .golden import check_golden
 from .job import Job, Model
 from .pipeline import Pipeline, Prediction, Prepared
 from .predictors import Tensors
@@ -26,13 +27,15 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """The phase's report; the predictions, and what each sample adds to a metric, are written beside it.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict`` or ``out-of-memory``.
+        Failure: of class ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``.
     """
     timings = Timings()
     with timings.of("load"):
         predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
         session = Session(predictor, job.model)
         pipeline = Pipeline(job.model, folder / "model")
+    with timings.of("golden"):
+        golden = check_golden(job.model, predictor, pipeline, folder / "model")
     samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
     tally = open_tally(job, samples)
     found: list[Prediction] = []
@@ -50,6 +53,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     if measures:
         save_tensors(output / MEASURES, measures)
     return {
+        "golden": golden,
         "quality": quality,
         "threads": dict(predictor.threads),
         "device": predictor.device,

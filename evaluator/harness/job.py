@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .scenarios import Accuracy, Scenario
 
@@ -175,8 +175,23 @@ class Seeds:
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """Golden tensors to be made: of the samples ``numbers``, or of ``count`` that are chosen.
+
+    ``judged``: of so many samples more the answers are compared with the labels, if there are any.
+    """
+
+    count: int
+    numbers: tuple[int, ...]
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``."""
+    """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``.
+
+    ``golden`` asks for golden tensors and nothing else: to check those of the model, or to make some.
+    """
 
     model: Model
     dataset: Dataset
@@ -185,6 +200,7 @@ class Job:
     threads: int
     seeds: Seeds
     device: str
+    golden: Making | Literal["check"] | None = None
 
     @property
     def quality_metrics(self) -> tuple[str, ...]:
@@ -193,6 +209,10 @@ class Job:
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases to run, each in a process of its own, in this order."""
+        if self.golden is not None:
+            return ("golden",)
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
-        return ("accuracy",) * accuracy + ("performance",) * performance
+        # Golden tensors are checked by the first phase that loads the model, and never by one that is timed.
+        golden = self.model.golden is not None and not accuracy
+        return ("golden",) * golden + ("accuracy",) * accuracy + ("performance",) * performance

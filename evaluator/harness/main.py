@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="harness", description="Run the job in JOB, write results to OUT.")
     parser.add_argument("job", type=Path, metavar="JOB")
     parser.add_argument("output", type=Path, metavar="OUT")
-    parser.add_argument("--phase", choices=("accuracy", "performance"), help=argparse.SUPPRESS)
+    parser.add_argument("--phase", choices=("golden", "accuracy", "performance"), help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=VERSION)
     arguments = parser.parse_args(argv)
     folder, output = arguments.job.absolute(), arguments.output.absolute()
@@ -67,12 +67,14 @@ def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         threads, device = report["threads"], report["device"]
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
+    first = reports.get("accuracy", reports.get("golden", {}))
     return {
         "schema": RESULT_SCHEMA,
         "harness": VERSION,
         "outcome": "done" if failure is None else "failed",
         "failure": failure,
-        "quality": reports.get("accuracy", {}).get("quality", {}),
+        "golden": first.get("golden"),
+        "quality": first.get("quality", {}),
         "performance": performance.get("performance"),
         "loadgen": performance.get("loadgen"),
         "environment": description(job.threads, threads, device),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import accuracy, performance
+from . import accuracy, performance, trial
 from .failures import Failure, failure
 from .job import Job
 from .reports import write_json
@@ -16,6 +16,7 @@ from .supervisor import phase_report
 _PR_SET_PDEATHSIG = 1
 
 _PHASES: Mapping[str, Callable[[Job, Path, Path], dict[str, Any]]] = {
+    "golden": trial.run,
     "accuracy": accuracy.run,
     "performance": performance.run,
 }

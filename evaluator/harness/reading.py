@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from .job import QUALITY_METRICS, TIME_METRICS, Code, Dataset, Detections, File, Job, Model, Seeds, Suppression
+from .job import QUALITY_METRICS, TIME_METRICS, Code, Dataset, Detections, File, Job, Making, Model, Seeds, Suppression
 from .ports import read_input, read_output
 from .scenarios import parse_scenario
 from .tables import JobError, at_least, demanded, optional
@@ -57,6 +57,7 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         threads=at_least(1, demanded(document, "threads", int, ""), "threads"),
         seeds=_seeds(demanded(document, "seeds", dict, "")),
         device=optional(document, "device", str, "") or "cpu",
+        golden=_golden(document.get("golden")),
     )
     for metric in job.quality_metrics:
         _check_judged(metric, job.model)
@@ -144,6 +145,18 @@ def _dataset(table: Mapping[str, Any]) -> Dataset:
         split=demanded(table, "split", dict, "dataset"),
         labels=optional(table, "labels", str, "dataset"),
         ignore_label=optional(table, "ignore_label", int, "dataset"),
+    )
+
+
+def _golden(told: object) -> Making | Literal["check"] | None:
+    if told is None or told == "check":
+        return "check" if told else None
+    if not isinstance(told, dict):
+        raise JobError(f"golden: {told!r} is neither check nor a table")
+    return Making(
+        count=at_least(1, demanded(told, "count", int, "golden"), "golden.count"),
+        numbers=tuple(demanded(told, "numbers", list, "golden")),
+        judged=at_least(0, demanded(told, "judged", int, "golden"), "golden.judged"),
     )
 
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -23,10 +23,11 @@ from evaluator.runner.container import ContainerRun, provide_image, run_containe
 from evaluator.runner.ending import Ending, Failure
 from evaluator.runner.engine import Engine
 from evaluator.runner.host import Host, choose_cpus, this_host
-from evaluator.runner.jobs import Place, write_job
+from evaluator.runner.jobs import Place, job_document, write_job
 from evaluator.runner.process import ProcessRun, birth, run_process
 from evaluator.runner.reaping import claimed
 from evaluator.runner.recording import Attempt, cut_short, definitions_of, ended
+from evaluator.runner.trial import Making, Trial, tried
 from evaluator.runner.verification import read_manifests, verify_lock
 from registry.lockfile import Lock
 from registry.manifests import Model
@@ -69,6 +70,22 @@ class Runner:
             self._conduct(attempt, place)
         return self.records.get(attempt.id)
 
+    def trial(
+        self, lock: Lock, making: Making | None, *, isolation: Isolation | None = None, allow_code: bool = False
+    ) -> Trial:
+        """Check the golden tensors of the lock's model, or make some; nothing is recorded, and the lock is not stored.
+
+        Hold ``store.writing()``: nothing names what the lock names. Raises as ``run``.
+        """
+        host = this_host()
+        attempt = self._decide(lock, host, choose_platform(lock, host.facts), isolation, allow_code=allow_code)
+        with claimed(self.home, attempt.id) as place:
+            told = {"golden": "check" if making is None else asdict(making)}
+            document = job_document(lock, attempt.platform.device, attempt.verified) | told
+            write_job(place, document, lock, attempt.verified, self.store, self.say)
+            ending = self._execute(attempt, place, {})
+            return tried(place.output, ending, lock.limits.seconds)
+
     def _decide(self, lock: Lock, host: Host, choice: Choice, asked: Isolation | None, *, allow_code: bool) -> Attempt:
         """Everything else that can be refused, is refused here."""
         definitions_of(lock)
@@ -105,7 +122,8 @@ class Runner:
         timings = {"verification": attempt.verified.seconds}
         try:
             with _timed(timings, "job"):
-                write_job(place, attempt.lock, attempt.platform.device, attempt.verified, self.store, self.say)
+                document = job_document(attempt.lock, attempt.platform.device, attempt.verified)
+                write_job(place, document, attempt.lock, attempt.verified, self.store, self.say)
             ending = self._execute(attempt, place, timings)
             timings |= {"start": ending.started_in, "run": ending.ran}
             with self.store.writing():

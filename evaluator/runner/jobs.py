@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,16 @@ class Place:
 
 
 def write_job(
-    place: Place, lock: Lock, device: str, verified: Verified, store: FileStore, say: Callable[[str], None]
+    place: Place,
+    document: Mapping[str, Any],
+    lock: Lock,
+    verified: Verified,
+    store: FileStore,
+    say: Callable[[str], None],
 ) -> None:
     """Make the folders of a run: ``job.json``, the harness, ``model/`` and ``dataset/`` with trees laid out.
+
+    ``document`` is that of ``job.json``, see ``job_document``.
 
     Files are hard links to blobs. Where the store is on another file system they are copies, and ``say`` is told.
 
@@ -76,7 +83,7 @@ def write_job(
         for path, digest in _files(lock, verified):
             links.lay(path, digest)
         written = place.job / "job.json"
-        written.write_text(json.dumps(job_document(lock, device, verified), indent=1, sort_keys=True), encoding="utf-8")
+        written.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
         written.chmod(_FILE_MODE)
     except OSError as error:
         raise UnavailableError(

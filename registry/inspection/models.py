@@ -11,6 +11,7 @@ from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.archives import faults
 from registry.inspection.code import reasons
 from registry.inspection.content import Content
+from registry.inspection.goldens import check_goldens
 from registry.inspection.graphs import FoundGraph
 from registry.inspection.ports import check_labels, check_ports
 from registry.inspection.protobuf import MalformedError
@@ -41,6 +42,7 @@ def check_model(model: Model, content: Content, problems: Problems) -> None:
     if graph is not None:
         check_ports(model, graph, content, problems)
     check_labels(model, graph, content, problems)
+    check_goldens(model, content, problems)
     if model.format == "onnx" and graph is not None:
         _check_external(model, content, problems)
 

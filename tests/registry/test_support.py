@@ -36,7 +36,6 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
         "inputs[5].type: state is not built yet",
         "outputs[2].reduce: a sample of several calls is not built yet",
         "outputs[3].type: state is not built yet",
-        "files[4].role: golden is not built yet",
     )
     assert reasons("dataset-npz") == ()
     assert reasons("image-finished") == ()

@@ -35,6 +35,7 @@ from tests.evaluator.harness.conftest import JOB, PREDICTORS, write_job
 
 HARNESS_SOURCES = Path(__file__).parents[3] / "evaluator" / "harness"
 MIB = 1 << 20
+ROLES = {".py": "code", ".golden": "golden"}
 PYLOCK = b"lock-version = '1.0'\n"
 LIMITS = LockedLimits(seconds=60, bytes=512 * MIB, cpus=1, processes=64)
 SCENARIO: dict[str, Any] = {**JOB["scenario"], "seeds": JOB["seeds"]}
@@ -51,8 +52,10 @@ NOTHING = LockedPlatform(
 class Evaluation:
     """Builds locks of one model on one dataset; what is changed between two locks is an argument."""
 
-    def __init__(self, store: LocalStore, folder: Path, platform: LockedPlatform) -> None:
+    def __init__(self, store: LocalStore, folder: Path, platform: LockedPlatform, predictor: str = "linear") -> None:
         self.store = store
+        self.predictor = predictor
+        self.scenario = dict(SCENARIO)
         self.folder = folder
         write_job(folder / "job", JOB)
         self.files: dict[str, bytes] = {"weights.npz": (folder / "job" / "model" / "weights.npz").read_bytes()}
@@ -94,14 +97,14 @@ class Evaluation:
                 ),
                 harness=self._harness(),
                 limits=limits,
-                scenario=SCENARIO,
+                scenario=self.scenario,
                 metrics=dict.fromkeys(metrics, 1),
             )
         )
 
     def _model(self) -> LockedArtifact:
         files = [
-            self._file(path, data) | {"role": "code" if path.endswith(".py") else "graph"}
+            self._file(path, data) | {"role": ROLES.get(Path(path).suffix, "graph")}
             for path, data in self.files.items()
         ]
         return self._artifact({**self.model, "files": files})
@@ -157,7 +160,7 @@ class Evaluation:
         sources = self.folder / "harness-sources"
         if not sources.exists():
             shutil.copytree(HARNESS_SOURCES, sources, ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copy(PREDICTORS / "linear.py", sources / "predictors" / "onnxruntime.py")
+            shutil.copy(PREDICTORS / f"{self.predictor}.py", sources / "predictors" / "onnxruntime.py")
         kept = self._put(build_harness(sources))
         return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
 

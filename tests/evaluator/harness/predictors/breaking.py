@@ -1,4 +1,7 @@
-"""A predictor that breaks in the way its model file names: ``{"call": n, "how": ...}``, at the n-th call."""
+"""A predictor that breaks in the way its model file names: ``{"call": n, "how": ...}``, at the n-th call.
+
+In haste it takes its time until then, and none from then on.
+"""
 
 import ctypes
 import json
@@ -25,7 +28,11 @@ class Breaking:
 
     def predict(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         self._left -= 1
+        if self._left > 0 and self._how == "haste":
+            time.sleep(0.02)
         if self._left == 0:
+            sys.stderr.write(f"last words before {self._how}\n")
+            sys.stderr.flush()
             _break(self._how)
         return {"scores": np.zeros((len(batch["picture"]), 6), np.float32)}
 
@@ -41,7 +48,6 @@ def _break(how: str) -> None:
     if how == "allocator":
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
     if how == "exit":
-        sys.stderr.flush()
         os._exit(7)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)

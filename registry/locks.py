@@ -1,7 +1,7 @@
 """Making a lock: resolve over the catalogue, read what the lock looks into, keep the result."""
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -16,14 +16,27 @@ from registry.answerable import Chosen
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock, LockedHarness
 from registry.locking import admitted, build_lock, question_of, reads
-from registry.manifests import Dataset, File, Framework, Image, Manifest, Model, Platform, files_of, parse_published
+from registry.manifests import (
+    Dataset,
+    File,
+    Framework,
+    Image,
+    Manifest,
+    Model,
+    Platform,
+    files_of,
+    manifest_digest,
+    parse_published,
+)
 from registry.names import Kind, Reference, parse_name
 from registry.requests import Request, parse_request
-from registry.resolution.candidates import Candidate, Resolution
+from registry.resolution.candidates import Candidate, Need, Resolution
 from registry.resolution.conflicts import ConflictError
+from registry.resolution.drafted import Drafted
 from registry.resolution.resolver import resolve
 from registry.resolution.search import Preferences, Search
 from registry.resolution.why import Why, why
+from registry.versions import parse_version
 
 LookUp = Callable[[str, str, str], bytes]
 """The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""
@@ -85,18 +98,55 @@ def keep_lock(
         IntegrityError: a file that the lock looks into is damaged.
         UnavailableError: a finished image's registry cannot be asked.
     """
-    chosen = _chosen(resolution, catalogue)
+    with store.writing():
+        lock = _build(request, resolution, _chosen(resolution, catalogue), harness, (store, look_up))
+        catalogue.put_lock(lock)
+    return lock
+
+
+def trial_lock(
+    request: Request,
+    drafts: Sequence[Manifest],
+    harness: Harness,
+    store: BlobStore,
+    catalogue: Catalogue,
+    look_up: LookUp | None = None,
+) -> Lock:
+    """The lock that would answer ``request`` if ``drafts`` were published. It is not kept.
+
+    ``store`` has the drafts' manifests and files; hold ``store.writing()`` for as long as the lock is used. Raises as
+    ``resolve_request`` and ``keep_lock``.
+    """
+    with catalogue.snapshot() as snapshot:
+        resolution = resolve(question_of(request), Drafted(snapshot, [_candidate(one) for one in drafts]), {})
+    own = {(one.kind, one.name): one for one in drafts}
+    return _build(request, resolution, _chosen(resolution, catalogue, own), harness, (store, look_up))
+
+
+def _candidate(draft: Manifest) -> Candidate:
+    requires: tuple[Need, ...] = ()
+    if isinstance(draft, Model):
+        requires = (("framework", draft.framework.name, draft.framework.version),)
+    return Candidate(draft.kind, draft.name, parse_version(draft.version), manifest_digest(draft), requires=requires)
+
+
+def _build(
+    request: Request,
+    resolution: Resolution,
+    chosen: Chosen,
+    harness: Harness,
+    reached: tuple[BlobStore, LookUp | None],
+) -> Lock:
+    """The lock, whose harness and configurations are put into the store."""
+    store, look_up = reached
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     contents = {(kind, path): _content(manifests[kind], path, store) for kind, path in reads(request, chosen)}
     finished = {one: _configuration(one, look_up) for one in admitted(request, chosen) if one.reference is not UNSET}
-    with store.writing():
-        for configuration in finished.values():
-            store.put(io.BytesIO(configuration))
-        kept = store.put(io.BytesIO(harness.content))
-        locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
-        lock = build_lock(request, resolution, chosen, contents, locked, finished)
-        catalogue.put_lock(lock)
-    return lock
+    for configuration in finished.values():
+        store.put(io.BytesIO(configuration))
+    kept = store.put(io.BytesIO(harness.content))
+    locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
+    return build_lock(request, resolution, chosen, contents, locked, finished)
 
 
 def yanked(resolution: Resolution) -> tuple[str, ...]:
@@ -118,8 +168,14 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
     return {digest: parse_published(read(store, digest, name=digest)) for digest in digests if store.exists(digest)}
 
 
-def _chosen(resolution: Resolution, catalogue: Catalogue) -> Chosen:
+def _chosen(
+    resolution: Resolution, catalogue: Catalogue, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
+) -> Chosen:
+    own = drafts or {}
+
     def manifest(candidate: Candidate) -> Manifest:
+        if (candidate.kind, candidate.name) in own:
+            return own[candidate.kind, candidate.name]
         return catalogue.manifest(Reference(candidate.kind, parse_name(candidate.name), candidate.version))
 
     return Chosen(

@@ -25,7 +25,7 @@ from registry.manifests.identity import parse_published, with_files
 from registry.packaging import name_version
 from registry.problems import EchoError, Problems
 
-__all__ = ["Draft", "publish", "publish_all", "rehearse", "rehearse_all"]
+__all__ = ["Draft", "publish", "publish_all", "rehearse", "rehearse_all", "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,23 @@ def rehearse_all(
     with rehearsing(store) as rehearsal:
         prepared = _prepare(drafts, rehearsal, catalogue, progress, warn)
     return tuple(catalogue.would_change(one.manifest) for one in prepared)
+
+
+def take(
+    draft: Draft, store: BlobStore, *, progress: Progress = SILENT, warn: Callable[[str], None] = unsaid
+) -> Manifest:
+    """The manifest as it would be published; its bytes and files are in the store, and nothing names them.
+
+    Hold ``store.writing()`` for as long as they are needed. Raises as ``publish_all``, but for the version.
+    """
+    problems = Problems()
+    for problem in draft.problems:
+        problems.add(problem)
+    prepared = _prepare_one(draft, store, progress, problems, warn)
+    problems.refuse()
+    assert prepared is not None
+    store.put(io.BytesIO(manifest_content(prepared.manifest)), name=str(draft.path))
+    return prepared.manifest
 
 
 def _commit(prepared: _Prepared, store: BlobStore, catalogue: Catalogue) -> Published:

@@ -11,6 +11,7 @@ from api.cli.invocation import Invocation
 COMMANDS = {
     "publish": "artifacts_commands.publish",
     "init": "init_command.init",
+    "golden": "golden_command.golden",
     "list": "artifacts_commands.list_artifacts",
     "show": "artifacts_commands.show",
     "runs": "artifacts_commands.runs",

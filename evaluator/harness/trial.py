@@ -42,7 +42,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places: tuple[Path, Path]) -> dict[str, Any]:
     """Golden tensors of the samples asked for, and how many of some samples more are answered right."""
-    samples = open_samples(job.dataset, places[0])
+    samples = open_samples(job.dataset, places[0], job.model.task if job.quality_metrics else None)
     numbers = chosen(samples, making)
     judged = [] if samples.labels is None or not job.quality_metrics else spread(len(samples), making.judged)
     tally = open_tally(job, samples) if judged else None

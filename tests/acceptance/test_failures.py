@@ -1,7 +1,11 @@
 """Runs that fail, of the real ONNX Runtime: each recorded with its class, nothing left, the next one unharmed."""
 
+import json
 import struct
+import subprocess
+import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ from onnx import TensorProto
 from tests.support import graphs
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, GRAPH, locked, model, request, written
-from tests.support.remains import remains
+from tests.support.faulty_proxy import proxy_to
+from tests.support.remains import containers, remains
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 
@@ -129,6 +134,41 @@ def test_more_memory_than_the_limit(registry: Commands, folder: Path) -> None:
     failure = failed(registry, locked(registry, folder, request("huge", memory="256MiB")), "container")
     assert failure["class"] == "out-of-memory"
     assert "limit" in failure["message"]
+
+
+def test_fewer_processes_than_it_needs(registry: Commands, folder: Path) -> None:
+    """The first process has no leave to start a phase: it ends with its last words, and without a result."""
+    asked = request("well")
+    asked["limits"]["processes"] = 1
+    failure = failed(registry, locked(registry, folder, asked | {"name": "alone"}), "container")
+    assert failure["class"] == "crash"
+    assert "ended with exit code 1 and left no result: " in failure["message"]
+    assert "Resource temporarily unavailable" in failure["message"]
+
+
+def test_more_queries_than_loadgen_can_keep(registry: Commands, folder: Path) -> None:
+    failure = failed(registry, locked(registry, folder, request("well", duration="10h")), "container")
+    assert failure["class"] == "loadgen-invalid"
+    assert "lower min_duration (36000 s)" in failure["message"]
+
+
+def test_an_engine_that_is_lost_while_a_run_lasts(registry: Commands, folder: Path) -> None:
+    lock = locked(registry, folder, request("well", duration="60s"))
+    with proxy_to(Path(registry.engine.removeprefix("unix://"))) as proxy:
+        behind = replace(registry, engine=f"tcp://127.0.0.1:{proxy.port}")
+        command = subprocess.Popen(
+            behind.command("run", lock), env=behind.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        while command.poll() is None and not containers(registry):
+            time.sleep(0.2)
+        proxy.close()
+        answer, _ = command.communicate(timeout=120)
+    assert (command.returncode, json.loads(answer)["error"]["code"]) == (5, "unavailable")
+    recorded = registry.done("runs", "--limit", "1")["runs"][0]
+    assert (recorded["outcome"], recorded["failure"]["class"]) == ("failed", "engine")
+    # The next command that finds the engine again removes what is left of it.
+    assert registry.done("run", locked(registry, folder, request("well")))["outcome"] == "done"
+    assert remains(registry) == []
 
 
 @BOTH

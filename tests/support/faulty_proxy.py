@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Direction = Literal["up", "down"]  # to the server, or from it
@@ -25,9 +26,12 @@ class Fault:
 
 
 class FaultyProxy:
-    """Passes connections on to one port. ``faults`` come one after the other; ``passed`` counts bytes by direction."""
+    """Passes connections on to one port, or to a socket in the file system.
 
-    def __init__(self, target: int) -> None:
+    ``faults`` come one after the other; ``passed`` counts bytes by direction.
+    """
+
+    def __init__(self, target: int | Path) -> None:
         self.faults: list[Fault] = []
         self.passed: dict[Direction, int] = {"up": 0, "down": 0}
         self._target = target
@@ -61,7 +65,7 @@ class FaultyProxy:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+        with client, _connected(self._target) as server:
             with self._turn:
                 self._open |= {client, server}
             up = threading.Thread(target=self._pump, args=("up", client, server), daemon=True)
@@ -109,15 +113,23 @@ class FaultyProxy:
         return piece[:place], True
 
 
+def _connected(target: int | Path) -> socket.socket:
+    if isinstance(target, int):
+        return socket.create_connection(("127.0.0.1", target))
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(str(target))
+    return server
+
+
 def _shut(end: socket.socket) -> None:
     with suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def proxy_to(port: int) -> Iterator[FaultyProxy]:
-    """A proxy to a port of this machine, for as long as the context is held."""
-    proxy = FaultyProxy(port)
+def proxy_to(target: int | Path) -> Iterator[FaultyProxy]:
+    """A proxy to a port or a socket of this machine, for as long as the context is held."""
+    proxy = FaultyProxy(target)
     try:
         yield proxy
     finally:

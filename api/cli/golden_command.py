@@ -1,0 +1,241 @@
+"""golden: reference samples with the tensors that a model's steps and the model make of them, made or checked."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import UNSET
+
+from api.cli import output
+from api.cli.artifacts_commands import find, read_draft
+from api.cli.invocation import Invocation
+from api.cli.run_commands import ALLOW_CODE, ISOLATION, parse_isolation
+from artifacts.drafts import new_file
+from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    from api.goldens import Wanted
+    from evaluator.goldens import Answered
+    from evaluator.runner.trial import Trial
+    from registry.manifests import Model
+
+GOLDEN = "golden.npz"
+_SAMPLES = 4
+_JUDGED = 64
+_SHOWN = 5
+
+
+@click.command()
+@click.argument("manifest", metavar="MANIFEST", type=click.Path(path_type=Path), help="A model's, published or not.")
+@click.option(
+    "--sample",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A picture, sound, text or tensor (.npy).",
+)
+@click.option(
+    "--from",
+    "dataset",
+    metavar="NAME[@CONSTRAINT]",
+    default="",
+    help="A published dataset to take samples of; default: that of a claim.",
+)
+@click.option("--split", default="", help="Of the dataset; default: its only one.")
+@click.option("--samples", "count", type=click.IntRange(1, 256), default=_SAMPLES, show_default=True, help="How many.")
+@click.option("--index", "numbers", type=click.IntRange(0), multiple=True, help="This sample of the split.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Default: the manifest's golden file.",
+)
+@click.option("--check", is_flag=True, help="Check the golden file that the manifest lists; write nothing.")
+@click.option("--force", is_flag=True, help="Write what is no better than guessing, or over a file.")
+@click.option("--image", default="", metavar="NAME[@CONSTRAINT]", help="Default: as a lock would choose.")
+@click.option("--device", default="cpu", show_default=True, help="What the model runs on.")
+@click.option("--memory", default="4GiB", show_default=True, help="The limit of the trial.")
+@click.option("--time", default="10m", show_default=True, help="The limit of the trial.")
+@ISOLATION
+@ALLOW_CODE
+@click.pass_obj
+def golden(
+    invocation: Invocation,
+    /,
+    manifest: Path,
+    files: tuple[Path, ...],
+    out: Path | None,
+    **options: Any,  # noqa: ANN401 - of several types
+) -> None:
+    """Make a model's golden tensors, or check them."""
+    from api.goldens import Wanted, golden_source, model_of  # noqa: PLC0415
+
+    draft = read_draft(manifest)
+    model_of(draft)
+    wanted = Wanted(
+        draft,
+        files=files,
+        image=options["image"],
+        device=options["device"],
+        memory=options["memory"],
+        time=options["time"],
+        isolation=parse_isolation(options["isolation"]),
+        allow_code=options["allow_code"],
+    )
+    source = golden_source(draft)
+    if files and options["dataset"]:
+        raise InvalidInputError("samples come from files or from a dataset", next_step="leave out --sample or --from")
+    if not options["dataset"] and (options["split"] or options["numbers"]):
+        raise InvalidInputError("--split and --index are of a dataset", next_step="name it with --from")
+    if not (files or options["dataset"] or options["check"] or (source is not None and _is_there(draft.path, source))):
+        options |= _claimed(model_of(draft))
+    if not files and not options["dataset"]:
+        _check(invocation, wanted, source)
+    elif options["check"]:
+        raise InvalidInputError("--check looks at the golden file that is there", next_step="leave out the samples")
+    else:
+        _make(invocation, wanted, out, options)
+
+
+def _is_there(manifest: Path, source: str) -> bool:
+    """Whether the golden file is there; of one that is elsewhere, who is asked for it says so."""
+    return ":" in source.removeprefix("file:") or (manifest.parent / source.removeprefix("file:")).is_file()
+
+
+def _claimed(model: "Model") -> dict[str, str]:
+    """The dataset and split that the model's first claim is about, as options; none where it claims nothing."""
+    for claim in () if model.claims is UNSET else model.claims:
+        return {"dataset": f"{claim.dataset.name}@{claim.dataset.version}", "split": claim.dataset.split}
+    return {}
+
+
+def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None:
+    from api.goldens import try_golden  # noqa: PLC0415
+
+    path = wanted.draft.path
+    if source is None or not _is_there(path, source):
+        datasets = sorted({str(one.reference.name) for one in invocation.opened.catalogue.list("dataset")})
+        published = f" (published are {', '.join(datasets[:_SHOWN])})" if datasets else ""
+        raise InvalidInputError(
+            f"{path} lists no golden file" if source is None else f"the golden file {source} is not there",
+            where=f"files ({path})",
+            next_step=f"make it: benchlock golden {path} --from DATASET{published}, or --sample FILE",
+        )
+    done = try_golden(invocation.opened, wanted, None, invocation.progress, output.say)
+    _refuse_failed(done, path)
+    if invocation.as_json:
+        output.print_json({"manifest": str(path), "golden": source, "ok": True, **done.report})
+        return
+    output.echo(f"{source}: {done.report['samples']} samples, all within the tolerance")
+    for kind in ("input", "output"):
+        for name, found in done.report[f"{kind}s"].items():
+            output.echo(f"  {kind} {name}: differs by {found['largest']:.6g} at most")
+
+
+def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: Mapping[str, Any]) -> None:
+    from api.goldens import find_split, golden_source, model_of, try_golden, without_golden  # noqa: PLC0415
+    from evaluator.goldens import answered, claimed_top1, doubt, labelled  # noqa: PLC0415
+    from evaluator.runner.trial import Making  # noqa: PLC0415
+
+    draft, force = wanted.draft, options["force"]
+    model, claims = model_of(draft), tuple[float, ...]()
+    target = _target(draft.path, golden_source(draft), out)
+    if target.exists() and not force:
+        step = f"check it with benchlock golden {draft.path}; or remove it, or write over it with --force"
+        raise InvalidInputError(f"{target} is there already", where=str(target), next_step=step)
+    making = Making(len(wanted.files) or options["count"], options["numbers"], _JUDGED)
+    of = f"{len(wanted.files)} files"
+    if options["dataset"]:
+        entry, _ = find(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
+        dataset, split = find_split(invocation.opened, entry.reference, options["split"])
+        claims, of = claimed_top1(model, dataset, split), f"{entry.reference} {split}"
+        has_labels = labelled(model, dataset, split)
+        wanted = replace(wanted, dataset=entry.reference, split=split, labelled=has_labels)
+    wanted = replace(wanted, draft=without_golden(draft))
+    done = try_golden(invocation.opened, wanted, making, invocation.progress, output.say)
+    _refuse_failed(done, draft.path)
+    found = answered(model, done.report, done.quality)
+    why = None if found is None else doubt(found, claims)
+    if why and not force:
+        raise RefusedError(
+            f"{why}; nothing was written",
+            where=str(draft.path),
+            next_step="look at the steps (scale, color, layout, crop), the labels and label_offset; or --force",
+        )
+    _write(target, done.golden or b"")
+    if why:
+        output.say(f"warning: {why}")
+    _print_made(invocation, (draft.path, target, of), model, done, found)
+
+
+def _target(manifest: Path, source: str | None, out: Path | None) -> Path:
+    """Where to write: what was asked for, what the manifest lists, or beside it."""
+    if out is not None:
+        return out.absolute()
+    if source is not None and ":" in source.removeprefix("file:"):
+        raise InvalidInputError(
+            f"the golden file of the manifest is elsewhere: {source}",
+            where=str(manifest),
+            next_step="write it with -o FILE",
+        )
+    return manifest.parent / (source or GOLDEN).removeprefix("file:")
+
+
+def _write(target: Path, content: bytes) -> None:
+    try:
+        with new_file(target) as file:
+            file.write(content)
+    except OSError as error:
+        raise UnavailableError(
+            f"{target} cannot be written: {error.strerror}", where=str(target), next_step="write elsewhere with -o FILE"
+        ) from error
+
+
+def _refuse_failed(done: "Trial", path: Path) -> None:
+    if done.failure is not None:
+        step = "correct the manifest; or, if what is expected is wrong, make the golden file anew"
+        raise RefusedError(
+            f"{done.failure.kind}: {done.failure.message}",
+            where=str(path),
+            next_step=step if done.failure.kind == "golden" else None,
+        )
+
+
+def _print_made(
+    invocation: Invocation, places: tuple[Path, Path, str], model: "Model", done: "Trial", found: "Answered | None"
+) -> None:
+    from evaluator.goldens import suggested_tolerance  # noqa: PLC0415
+
+    manifest, target, of = places
+    lacking = {
+        f"{kind}s[{index}]": suggested_tolerance(kind, done.report[f"{kind}s"][port.name])
+        for kind, ports in (("input", model.inputs), ("output", model.outputs))
+        for index, port in enumerate(ports)
+        if port.name in done.report[f"{kind}s"] and port.tolerance is UNSET
+    }
+    listed = any(file.role == "golden" for file in model.files)
+    if invocation.as_json:
+        right = None if found is None else {"right": found.right, "n": found.n}
+        told = {"manifest": str(manifest), "golden": str(target), "answered": right, "tolerances": lacking}
+        output.print_json({**told, "listed": listed, **done.report})
+        return
+    numbers = ", ".join(map(str, done.report["numbers"]))
+    output.echo(f"wrote {target}: {done.report['samples']} samples of {of} ({numbers})")
+    for kind in ("input", "output"):
+        for name, described in done.report[f"{kind}s"].items():
+            output.echo(f"  {kind} {name}: {described['dtype']} {described['shape']}, up to {described['largest']:.6g}")
+    if found is not None:
+        output.echo(f"  {found.right} of {found.n} samples are answered right")
+    if lacking or not listed:
+        output.echo(f"to add to {manifest}, once you know that the figures are right:")
+    if not listed:
+        output.echo(f"  files: {{path: {GOLDEN}, role: golden, source: ./{target.name}}}")
+    for place, tolerance in lacking.items():
+        output.echo(
+            f"  {place}: tolerance: {{absolute: {tolerance['absolute']:g}, relative: {tolerance['relative']:g}}}"
+        )

@@ -1,0 +1,144 @@
+"""What the command `golden` needs together: a manifest that is not published, an environment for it, and its runner."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, structs
+
+from api.image_lookup import ask, look_up
+from api.wiring import Registry, build_runner, source_access
+from artifacts.errors import InvalidInputError
+from artifacts.progress import Progress
+from evaluator.goldens import NAME, SPLIT, sample_dataset
+from evaluator.harness_archive import HARNESS_VERSION, build_harness
+from evaluator.runner.host import this_host
+from registry.drafts import read_draft
+from registry.locks import Harness, trial_lock
+from registry.manifests import Dataset, Manifest, Model
+from registry.names import Reference
+from registry.publishing import take
+from registry.requests import parse_request
+
+if TYPE_CHECKING:
+    from evaluator.records.runs import Isolation
+    from evaluator.runner.trial import Making, Trial
+    from registry.drafts import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Of which model; of which samples: ``files``, or the ``split`` of a published ``dataset``; where, and with what.
+
+    ``labelled``: the split may have labels, which say whether the answers are right.
+    """
+
+    draft: "Draft"
+    files: tuple[Path, ...] = ()
+    dataset: Reference | None = None
+    split: str = ""
+    image: str = ""
+    device: str = "cpu"
+    memory: str = "4GiB"
+    time: str = "10m"
+    isolation: "Isolation | None" = None
+    allow_code: bool = False
+    labelled: bool = False
+
+
+def model_of(draft: "Draft") -> Model:
+    """The draft's manifest, which must be a model's."""
+    if not isinstance(draft.manifest, Model):
+        raise InvalidInputError(
+            f"{draft.path} is the manifest of a {draft.manifest.kind}, and only models have golden tensors",
+            where=str(draft.path),
+            next_step="name the manifest of a model",
+        )
+    return draft.manifest
+
+
+def golden_source(draft: "Draft") -> str | None:
+    """Where the model's golden file comes from, as its manifest says; None where it lists none."""
+    files = model_of(draft).files
+    return next((str(file.source) for file in files if file.role == "golden" and file.source is not UNSET), None)
+
+
+def without_golden(draft: "Draft") -> "Draft":
+    """The draft as if it listed no golden file: that is about to be made."""
+    model = model_of(draft)
+    return replace(
+        draft, manifest=structs.replace(model, files=tuple(file for file in model.files if file.role != "golden"))
+    )
+
+
+def try_golden(
+    registry: Registry, wanted: Wanted, making: "Making | None", progress: Progress, say: Callable[[str], None]
+) -> "Trial":
+    """Check the model's golden tensors, or make some, in the environment that a lock would choose. Stores no run."""
+    store, catalogue = registry.store, registry.catalogue
+
+    def warn(said: str) -> None:
+        say(f"warning: {said}")
+
+    with store.writing(), _drafts(wanted) as drafts:
+        manifests = [take(replace(one, ask=ask(store, say)), store, progress=progress, warn=warn) for one in drafts]
+        request = parse_request(_request(wanted, manifests[0]), "the trial")
+        harness = Harness(HARNESS_VERSION, build_harness())
+        lock = trial_lock(request, manifests, harness, store, catalogue, look_up(store))
+        runner = build_runner(registry, progress, say)
+        return runner.trial(lock, making, isolation=wanted.isolation, allow_code=wanted.allow_code)
+
+
+@contextmanager
+def _drafts(wanted: Wanted) -> Iterator[Sequence["Draft"]]:
+    """The model; and, where no published dataset is named, one of the files, which are kept for as long as this is."""
+    if wanted.dataset is not None:
+        yield (wanted.draft,)
+        return
+    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+        text, path = sample_dataset(model_of(wanted.draft), wanted.files, Path(folder))
+        yield wanted.draft, read_draft(text, "the samples", path, source_access())
+
+
+def _request(wanted: Wanted, model: Manifest) -> dict[str, Any]:
+    """The request that a lock of the model would answer on this host, were it published."""
+    host = this_host()
+    name, version, split = NAME, "1.0.0", SPLIT
+    if wanted.dataset is not None:
+        name, version, split = wanted.dataset.name, str(wanted.dataset.version), wanted.split
+    document: dict[str, Any] = {
+        "schema": 1,
+        "kind": "evaluation",
+        "name": "golden",
+        "model": {"name": model.name, "version": f"={model.version}"},
+        "dataset": {"name": name, "version": f"={version}", "split": split},
+        "hardware": {"os": host.os, "arch": host.arch, "device": wanted.device},
+        "limits": {"time": wanted.time, "memory": wanted.memory, "cpus": 1, "processes": 256},
+        "scenario": {"name": "accuracy"},
+        "metrics": ["top1"] if wanted.labelled else [],
+        "seed": 0,
+    }
+    if wanted.image:
+        image, _, constraint = wanted.image.partition("@")
+        document["image"] = {"name": image.removeprefix("image/"), "version": constraint or "*"}
+    return document
+
+
+def find_split(registry: Registry, reference: Reference, split: str) -> tuple[Dataset, str]:
+    """The published dataset, and its split of that name; where none is named, its only one.
+
+    Raises:
+        InvalidInputError: it has several splits, or none of that name.
+    """
+    found = registry.catalogue.manifest(reference)
+    assert isinstance(found, Dataset)
+    if split in found.splits or (not split and len(found.splits) == 1):
+        return found, split or next(iter(found.splits))
+    raise InvalidInputError(
+        f"{reference} has no split {split!r}" if split else f"{reference} has several splits",
+        where="--split",
+        next_step=f"name one of {', '.join(sorted(found.splits))}",
+    )

@@ -1,0 +1,176 @@
+"""What the command ``golden`` decides: of which samples, with which tolerances, and whether answers are believed."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from artifacts.errors import InvalidInputError
+from registry.constraints import Constraint
+from registry.manifests import Dataset, Model
+from registry.manifests.model import AudioInput, ConstantInput, ImageInput, StateInput, TextInput
+from registry.versions import parse_version
+
+SPLIT = "samples"
+NAME = "golden-samples"
+
+_UNLIKELY = 0.001
+"""Answers that are less probable than this, if the model did what is claimed, are not believed."""
+_BY_CHANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How many of ``n`` samples were answered right, among ``classes``, None where that is not known."""
+
+    right: int
+    n: int
+    classes: int | None
+
+
+def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[str, Path]:
+    """The manifest of a dataset of ``files``, one sample each, and its path: files beside it are written to ``folder``.
+
+    Pictures and sounds are taken as they are, texts as UTF-8, tensors from ``.npy`` files. Without files it is of a
+    sample that no model is given.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or the model is fed by several fields.
+    """
+    port = next(one for one in model.inputs if not isinstance(one, ConstantInput | StateInput))
+    fields = {one.field for one in model.inputs if not isinstance(one, ConstantInput | StateInput)}
+    if files and len(fields) > 1:
+        raise InvalidInputError(
+            "the model is fed by several fields, and a file is one of them alone",
+            where="inputs",
+            next_step="publish a dataset with these fields, and name it with --from",
+        )
+    field = "sample" if port.field is UNSET else port.field
+    if not files or isinstance(port, ImageInput | AudioInput):
+        form, split, sources = _indexed(files, folder, sound=isinstance(port, AudioInput))
+    elif isinstance(port, TextInput):
+        form, split, sources = _texts(files, folder, field)
+    else:
+        form, split, sources = _tensors(files, folder, field)
+    document = {
+        "schema": 1,
+        "kind": "dataset",
+        "name": NAME,
+        "version": "1.0.0",
+        "license": "LicenseRef-Unknown",
+        "format": form,
+        "splits": {SPLIT: split | {"samples": max(len(files), 1)}},
+        "files": [{"path": path, "source": str(source)} for path, source in sources.items()],
+    }
+    return json.dumps(document), folder / "manifest.yaml"
+
+
+def _indexed(files: Sequence[Path], folder: Path, *, sound: bool) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    index = folder / "index.csv"
+    sources = {f"files/{number}{file.suffix}": file.absolute() for number, file in enumerate(files)}
+    index.write_text("\n".join(["path", *(sources or [index.name])]) + "\n", encoding="utf-8")
+    return "wav-index" if sound and files else "image-index", {"index": index.name}, {index.name: index} | sources
+
+
+def _texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    written = folder / "texts.jsonl"
+    with written.open("w", encoding="utf-8") as stream:
+        for file in files:
+            try:
+                stream.write(json.dumps({field: file.read_text(encoding="utf-8")}) + "\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise _unreadable(file, error) from error
+    return "jsonl", {"file": written.name, "fields": {field: field}}, {written.name: written}
+
+
+def _tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    import numpy as np  # noqa: PLC0415 - only tensors need it
+
+    written, arrays = folder / "tensors.npz", []
+    for file in files:
+        try:
+            arrays.append(np.load(file, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise _unreadable(file, error) from error
+    try:
+        stacked = np.stack(arrays)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the tensors cannot be stacked: {error}", where=str(files[0])) from error
+    np.savez(written, sample=stacked)
+    return "npz", {"file": written.name, "fields": {field: "sample"}}, {written.name: written}
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidInputError:
+    step = "name encoded pictures, sounds (.wav), texts in UTF-8, or tensors (.npy), as the input's type asks"
+    return InvalidInputError(f"{file} cannot be read as a sample: {error}", where=str(file), next_step=step)
+
+
+def suggested_tolerance(kind: str, described: Mapping[str, Any]) -> dict[str, float]:
+    """What a golden tensor may differ by: of integers nothing at an input and one step at an output.
+
+    Of fractions a millionth (at an output a hundred-thousandth, and a ten-thousandth of each value) of the power of ten
+    that is not below any of them: rounding of another processor stays within it, the faults of a pipeline do not.
+    """
+    output = kind == "output"
+    if not str(described["dtype"]).startswith("float"):
+        return {"absolute": float(output), "relative": 0.0}
+    largest = described["largest"]
+    power = math.ceil(math.log10(largest)) if largest > 0 else 0
+    return {"absolute": float(f"1e{power - (5 if output else 6)}"), "relative": 1e-4 if output else 0.0}
+
+
+def answered(model: Model, report: Mapping[str, Any], quality: Mapping[str, Any]) -> Answered | None:
+    """What a trial says of right answers; None where none were judged."""
+    found = quality.get("top1")
+    if not found or not found.get("n"):
+        return None
+    output = next((one for one in model.outputs if one.type == "class-scores"), None)
+    shape = report["outputs"].get(output.name, {}).get("shape", []) if output is not None else []
+    width = max(shape[1:], default=1)
+    return Answered(found["correct"], found["n"], None if output is None else max(width, 2))
+
+
+def doubt(found: Answered, claimed: Iterable[float]) -> str | None:
+    """Why these answers are not those of a model that works; None where they may be.
+
+    They are fewer than a claim lets expect (binomial, one-sided, 0.1 %). Or guessing gives as many one time in a
+    hundred, and a model halfway between guessing and always being right would have given more 99 times.
+    """
+    from scipy import special  # noqa: PLC0415 - a check of what is there needs none
+
+    right, n = found.right, found.n
+    told = f"{right} of {n} samples are answered right"
+    for value in claimed:
+        chance = float(special.bdtr(right, n, min(max(value, 0.0), 1.0)))
+        if chance < _UNLIKELY:
+            return f"{told}, and top1 is claimed to be {value:g} or more: as few have a chance of {chance:.1g}"
+    if found.classes is None:
+        return None
+    guess = 1 / found.classes
+    by_guessing = float(special.bdtrc(right - 1, n, guess)) if right else 1.0
+    by_working = float(special.bdtr(right, n, (1 + guess) / 2))
+    if by_guessing > _BY_CHANCE and by_working < _BY_CHANCE:
+        return f"{told}, which is no better than guessing among {found.classes} classes"
+    return None
+
+
+def claimed_top1(model: Model, dataset: Dataset, split: str) -> tuple[float, ...]:
+    """The least top1 that each claim of the model on this dataset allows."""
+    return tuple(
+        claim.value - claim.tolerance
+        for claim in (() if model.claims is UNSET else model.claims)
+        if claim.metric == "top1"
+        and (claim.dataset.name, claim.dataset.split) == (dataset.name, split)
+        and Constraint.parse(claim.dataset.version).admits(parse_version(dataset.version))
+    )
+
+
+def labelled(model: Model, dataset: Dataset, split: str) -> bool:
+    """Whether answers may be compared with labels: the model tells classes, and nothing says that there are none."""
+    return model.task.endswith("-classification") and not (
+        dataset.format == "idx" and dataset.splits[split].labels is UNSET
+    )

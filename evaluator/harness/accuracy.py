@@ -1,26 +1,32 @@
-"""The accuracy phase: each sample once, in the order of the index; the run's predictions are of this phase."""
+"""The accuracy phase: each sample once, in the order of the index; the run's predictions are of this phase.
+
+Samples are prepared ahead in threads of their own, while the model predicts those before them.
+"""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import predictors
+from .ahead import Ahead
 from .calling import Session, call
 from .datasets import Samples, open_samples
 from .failures import failing
 from .golden import check_golden
-from .job import Job, Model
+from .job import Job
 from .pipeline import Pipeline, Prediction, Prepared
 from .predictors import Tensors
 from .quality import open_tally
 from .reports import Progress, Timings
 from .scenarios import Accuracy
-from .tensorfiles import save_tensors
+from .tensorfiles import joined, save_tensors
 
 PREDICTIONS = "predictions.safetensors"
 MEASURES = "quality.safetensors"
+
+# Samples that each thread may be ahead, beside those of the next call.
+_AHEAD = 2
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -36,45 +42,88 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         pipeline = Pipeline(job.model, folder / "model")
     with timings.of("golden"):
         golden = check_golden(job.model, predictor, pipeline, folder / "model")
-    samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
-    tally = open_tally(job, samples)
+    with timings.of("open"):
+        samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
+        tally = open_tally(job, samples)
+    phase = _Phase(job, session, pipeline, samples, timings)
     found: list[Prediction] = []
     consumed = job.model.detections.outputs if job.model.detections is not None else ()
     progress = Progress("accuracy", len(samples))
-    for sample, prediction in _predict_all(job, session, pipeline, samples, timings):
-        compared = samples.labels if job.quality_metrics else None
-        tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
+    for sample, prediction in phase.predict_all():
+        with timings.of("quality"):
+            compared = samples.labels if job.quality_metrics else None
+            tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
         found.append({name: values for name, values in prediction.items() if name not in consumed})
         progress.at(len(found))
     progress.finish()
     predictor.close()
-    save_tensors(output / PREDICTIONS, {**stored(job.model, found), **tally.tensors()})
-    quality, measures = tally.document(), tally.measures()
-    if measures:
-        save_tensors(output / MEASURES, measures)
+    with timings.of("quality"):
+        quality, measures, together = tally.document(), tally.measures(), tally.tensors()
+    with timings.of("save"):
+        save_tensors(output / PREDICTIONS, {**stored(found), **together})
+        if measures:
+            save_tensors(output / MEASURES, measures)
     return {
         "golden": golden,
         "quality": quality,
+        "accuracy": {"batch": phase.size, "threads_ahead": phase.threads},
         "threads": dict(predictor.threads),
         "device": predictor.device,
         "timings": timings.seconds,
     }
 
 
-def _predict_all(
-    job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings
-) -> Iterator[tuple[Prepared, Prediction]]:
-    scenario = job.scenario
-    asked, warmup = (scenario.batch, scenario.warmup) if isinstance(scenario, Accuracy) else (1, 0)
-    size = pipeline.batch_size(asked)
-    for start in range(0, len(samples), size):
-        numbers = range(start, min(start + size, len(samples)))
-        with timings.of("prepare"):
-            prepared = [pipeline.prepare(samples, number) for number in numbers]
-        if start == 0:
-            _warm_up(session, pipeline.stack([sample.calls[0] for sample in prepared]), warmup)
-        predictions = _predict(session, pipeline, prepared, f"samples {numbers[0]} to {numbers[-1]}", timings)
-        yield from zip(prepared, predictions, strict=True)
+def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
+    """Threads that prepare samples while the calling one predicts: as many as processors, as every runtime has.
+
+    None where one processor does all, so that nothing is gained. None with code of the model's own among the steps:
+    nobody wrote it for threads.
+    """
+    return 0 if cpus == 1 or pipeline.runs_code else cpus
+
+
+class _Phase:
+    """All samples through the pipeline, in order."""
+
+    def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
+        scenario = job.scenario
+        asked, self._warmup = (scenario.batch, scenario.warmup) if isinstance(scenario, Accuracy) else (1, 0)
+        self.size = pipeline.batch_size(asked)
+        self.threads = threads_ahead(pipeline, job.threads)
+        self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings
+
+    def predict_all(self) -> Iterator[tuple[Prepared, Prediction]]:
+        """Each sample as it was prepared, and what was predicted of it.
+
+        ``prepare`` is the time of all threads, ``wait`` what the predicting one waited for them.
+        """
+        depth = self.size + _AHEAD * self.threads
+        ahead = Ahead(self._prepare, len(self._samples), self.threads, depth)
+        coming = iter(ahead)
+        for start in range(0, len(self._samples), self.size):
+            prepared = list(islice(coming, self.size))
+            if start == 0:
+                _warm_up(self._session, self._pipeline.stack([sample.calls[0] for sample in prepared]), self._warmup)
+            where = f"samples {start} to {start + len(prepared) - 1}"
+            yield from zip(prepared, self._predict(prepared, where), strict=True)
+        self._timings.seconds |= {"prepare": ahead.busy, "wait": ahead.waited}
+
+    def _prepare(self, number: int) -> Prepared:
+        return self._pipeline.prepare(self._samples, number)
+
+    def _predict(self, prepared: Sequence[Prepared], where: str) -> list[Prediction]:
+        """Of samples that go into one call, or of one that takes several."""
+        self._session.start_sample()
+        answers = []
+        for number in range(len(prepared[0].calls)):
+            with self._timings.of("stack"):
+                batch = self._pipeline.stack([sample.calls[number] for sample in prepared])
+            with self._timings.of("predict"):
+                tensors = call(self._session, batch, where)
+            with self._timings.of("outputs"):
+                answers.append(self._pipeline.answers(tensors, len(prepared), where))
+        with self._timings.of("outputs"):
+            return [self._pipeline.combine(calls) for calls in zip(*answers, strict=True)]
 
 
 def _warm_up(session: Session, batch: Tensors, calls: int) -> None:
@@ -83,40 +132,14 @@ def _warm_up(session: Session, batch: Tensors, calls: int) -> None:
     session.restart()
 
 
-def _predict(
-    session: Session, pipeline: Pipeline, prepared: Sequence[Prepared], where: str, timings: Timings
-) -> list[Prediction]:
-    """The predictions of samples that go into one call, or of one that takes several."""
-    session.start_sample()
-    answers = []
-    for number in range(len(prepared[0].calls)):
-        with timings.of("prepare"):
-            batch = pipeline.stack([sample.calls[number] for sample in prepared])
-        with timings.of("predict"):
-            tensors = call(session, batch, where)
-        with timings.of("outputs"):
-            answers.append(pipeline.answers(tensors, len(prepared), where))
-    with timings.of("outputs"):
-        return [pipeline.combine(calls) for calls in zip(*answers, strict=True)]
-
-
-def stored(model: Model, predictions: Sequence[Prediction]) -> Tensors:
-    """One tensor an output, first axis the sample.
-
-    Where an output keeps its calls apart and samples have more or fewer of them, one after the other on the first axis,
-    and ``OUTPUT.calls`` says how many each sample has.
+def stored(predictions: Sequence[Prediction]) -> Tensors:
+    """One tensor an output, first axis the sample; joined where the samples differ in shape.
 
     Raises:
-        Failure: ``predict``: predictions of different shapes.
+        Failure: ``predict``: they differ in their number of axes.
     """
     tensors: Tensors = {}
-    apart = {output.name for output in model.outputs if output.reduce == "none"}
     for name in predictions[0]:
-        values = [prediction[name] for prediction in predictions]
         with failing("predict", f"output {name} of all samples"):
-            if name in apart and len({len(one) for one in values}) > 1:
-                tensors[name] = np.concatenate(values)
-                tensors[f"{name}.calls"] = np.asarray([len(one) for one in values], np.int64)
-            else:
-                tensors[name] = np.stack(values)
+            tensors |= joined(name, [prediction[name] for prediction in predictions])
     return tensors

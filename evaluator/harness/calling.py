@@ -24,7 +24,8 @@ class Session:
         self._predict = predictor.predict
         self._states: dict[str, NDArray[Any]] = {}
         self._hidden = tuple(port.name for port in model.outputs if port.type == "state")
-        self._constants = {port.name: _constant(port) for port in model.inputs if port.type == "constant"}
+        self._constants = tuple((port, _constant(port)) for port in model.inputs if port.type == "constant")
+        self._repeated: dict[int, Tensors] = {}
         self._sources = tuple((port, str(port.source)) for port in model.inputs if port.type == "state")
         for port, _ in self._sources:
             _zeros(port, 1)
@@ -46,16 +47,20 @@ class Session:
 
     def _predict_with(self, batch: Tensors) -> Tensors:
         count = self._count(batch)
-        given = dict(batch)
-        for port in self._model.inputs:
-            if port.type == "constant":
-                given[port.name] = _repeated(port, self._constants[port.name], count)
-            elif port.type == "state":
-                given[port.name] = self._states[port.name] if port.name in self._states else _zeros(port, count)
+        given = {**batch, **self._same(count), **self._states}
+        for port, _ in self._sources:
+            if port.name not in given:
+                given[port.name] = _zeros(port, count)
         found = self._predict(given)
         for port, source in self._sources:
             self._states[port.name] = _checked(port, found[source], given[port.name])
         return {name: values for name, values in found.items() if name not in self._hidden}
+
+    def _same(self, count: int) -> Tensors:
+        """The constants of a call of ``count`` samples."""
+        if count not in self._repeated:
+            self._repeated[count] = {port.name: _repeated(port, values, count) for port, values in self._constants}
+        return self._repeated[count]
 
     def _count(self, batch: Tensors) -> int:
         """The samples that the call takes: as many as the inputs have that have a batch axis."""

@@ -75,6 +75,7 @@ def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "failure": failure,
         "golden": first.get("golden"),
         "quality": first.get("quality", {}),
+        "accuracy": reports.get("accuracy", {}).get("accuracy"),
         "performance": performance.get("performance"),
         "loadgen": performance.get("loadgen"),
         "environment": description(job.threads, threads, device),

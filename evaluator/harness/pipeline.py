@@ -52,6 +52,12 @@ class Pipeline:
         return bool(self._each)
 
     @property
+    def runs_code(self) -> bool:
+        """Whether a step is code that came with the model."""
+        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        return any(step.name == "python" for port in ports for step in port.steps)
+
+    @property
     def alone(self) -> bool:
         """Whether a call takes one sample alone: a tensor has no batch axis, or a sample takes several calls.
 
@@ -97,7 +103,8 @@ class Pipeline:
             values = [call[port.name] for call in padded]
             with failing("step", f"input {port.name}, a batch of {size}"):
                 axis = port.axes.axis
-                tensors[port.name] = np.ascontiguousarray(values[0]) if axis is None else np.stack(values, axis)
+                # A copy always: what is given to a framework is not what the dataset holds.
+                tensors[port.name] = np.array(values[0], order="C") if axis is None else np.stack(values, axis)
         return tensors
 
     def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
@@ -149,9 +156,19 @@ def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
     return next(iter(fields.values()))
 
 
+def _start(port: Input, source: Source, where: str) -> Source | Tensor:
+    """What the first step is given: of an input of type tensor the numbers themselves, else what is to be decoded."""
+    if port.type != "tensor":
+        return source
+    if not isinstance(source, np.ndarray):
+        found = "a text" if isinstance(source, str) else "an encoded file"
+        raise Failure("load", f"{where}: its type is tensor, and the dataset holds {found}")
+    return Tensor(source)
+
+
 def _prepared(port: Input, steps: Sequence[Bound], source: Source, where: str) -> list[Tensor]:
     """What each call takes of ``source``; one call, unless a step makes several."""
-    start: Source | Tensor = Tensor(source) if port.type == "tensor" and isinstance(source, np.ndarray) else source
+    start = _start(port, source, where)
     several = [index for index, step in enumerate(steps) if step.each]
     cut = several[0] + 1 if several else len(steps)
     whole = _follow(steps[:cut], start, where)

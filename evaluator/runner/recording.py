@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # numpy and scipy
     from evaluator.statistics import metrics, quality
 
 _LOG = "log"
-_TOLD = ("harness", "golden", "performance", "loadgen")
+_TOLD = ("harness", "golden", "accuracy", "performance", "loadgen")
 """What of the harness' result is shown with the run; the whole of it is a blob."""
 
 

@@ -3,18 +3,17 @@
 from msgspec import UNSET
 
 from registry.constraints import Constraint
+from registry.manifests.call_checks import check_calls
 from registry.manifests.effects import follow
 from registry.manifests.files import check_named
 from registry.manifests.model import (
     AudioInput,
     Claim,
-    ConstantInput,
     Detections,
     ImageInput,
     Input,
     Model,
     Output,
-    StateInput,
     TensorInput,
     TextInput,
 )
@@ -77,6 +76,7 @@ def check_model(model: Model, place: Place, problems: Problems) -> None:
         _check_batches(model, place.at("inputs"))
     with problems.noted():
         _check_answers(model, place)
+    check_calls(model, place, problems)
     for index, claim in enumerate(() if model.claims is UNSET else model.claims):
         _check_claim(model, claim, place.at("claims", index), problems)
 
@@ -128,12 +128,6 @@ def _check_unique(names: list[str], place: Place, problems: Problems) -> None:
 
 def _check_input(model: Model, port: Input, place: Place) -> None:
     wanted = declared(port, place)
-    if isinstance(port, StateInput):
-        states = [output.name for output in model.outputs if output.type == "state"]
-        if port.from_ not in states:
-            raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
-    if isinstance(port, ConstantInput):
-        _check_constant(port.value, place.at("value"))
     if isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
         steps = () if port.steps is UNSET else port.steps
         _check_steps(model, steps, place.at("steps"))
@@ -151,17 +145,6 @@ def _check_batches(model: Model, place: Place) -> None:
         if size != fixed[first]:
             what = f"a batch of {size}, where inputs[{first}] has {fixed[first]}"
             raise place.at(index, "shape").error(what, "give all inputs the same batch, or batch_axis: none")
-
-
-def _check_constant(value: object, place: Place) -> None:
-    """A number, or lists of equal form."""
-    if isinstance(value, list):
-        for index, inner in enumerate(value):
-            _check_constant(inner, place.at(index))
-        if len({len(inner) if isinstance(inner, list) else None for inner in value}) > 1:
-            raise place.error("the lists inside differ in length", "write as many values in each")
-    elif not isinstance(value, int | float):
-        raise place.error("expected a number, true, false, or lists of them")
 
 
 def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from registry.manifests import read_authored
+from registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
 from registry.metrics import GROUPS
 from registry.requests import read_request
-from registry.support import STEPS, unsupported
+from registry.support import unsupported
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 TEXT = (DOCS / "formats.md").read_text(encoding="utf-8")
@@ -26,7 +27,8 @@ def test_there_is_an_example_of_each() -> None:
     assert sorted(kinds) == ["dataset", "evaluation", "framework", "image", "model"]
 
 
-def test_every_step_that_is_built_is_documented() -> None:
+def test_every_step_is_documented() -> None:
+    named = {field for kind in (ImageStep, AudioStep, TextStep, OutputStep) for field in kind.__struct_fields__}
     steps = (DOCS / "steps.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", steps, re.MULTILINE)) >= STEPS
+    assert set(re.findall(r"^\| `(\w+)` \|", steps, re.MULTILINE)) >= named
     assert all(f"`{group}` stands for" in TEXT for group in GROUPS)

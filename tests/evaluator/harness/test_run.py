@@ -155,6 +155,34 @@ def test_the_accuracy_scenario_is_that_phase_alone_in_its_batches(run: Run, job:
     assert calls[:, 0].tolist() == [8] * 24 + [6] * 6
 
 
+def test_samples_prepared_ahead_give_the_same_predictions(run: Run, job: dict[str, Any]) -> None:
+    job["scenario"] = {"name": "accuracy", "warmup": 0, "batch": 4}
+    job["metrics"] = ["top1"]
+    found = {}
+    for threads, ahead in ((1, 0), (3, 3)):
+        job["threads"] = threads
+        done = run(job)
+        assert done.result["accuracy"] == {"batch": 4, "threads_ahead": ahead}
+        found[threads] = (done.output / "predictions.safetensors").read_bytes()
+    assert found[1] == found[3]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_sample_that_fails_is_told_however_many_are_prepared_ahead(
+    run: Run, job: dict[str, Any], tmp_path: Path, threads: int
+) -> None:
+    dataset = tmp_path / "job" / "dataset"
+    (dataset / "pictures").mkdir(parents=True)
+    (dataset / "pictures" / "broken.png").write_bytes(b"no picture")
+    names = ["0.png", "1.png", "broken.png", "broken.png", "absent.png", "2.png"]
+    (dataset / "some.csv").write_text("\n".join(["path,label", *(f"pictures/{name},0" for name in names)]))
+    job["dataset"]["split"] = {"index": "some.csv", "samples": len(names)}
+    job["threads"] = threads
+    failure = run(job).result["failure"]
+    assert failure["class"] == "step"
+    assert failure["message"].startswith("sample 2 (pictures/broken.png), input picture, steps[0].decode: ")
+
+
 def test_a_fixed_batch_is_filled_with_its_last_sample(run: Run, job: dict[str, Any]) -> None:
     job["model"]["inputs"][0] |= {"shape": [7, 1, 8, 12], "batch_axis": 0}
     job["model"]["outputs"].append({"name": "calls", "type": "tensor", "dtype": "int64"})
@@ -173,9 +201,10 @@ def test_progress_is_a_json_line_at_each_end_of_a_phase(ordinary: Finished) -> N
 
 def test_seconds_are_told_apart(ordinary: Finished) -> None:
     timings = ordinary.result["timings"]
-    assert {"accuracy", "accuracy.load", "accuracy.prepare", "accuracy.predict"} <= timings.keys()
+    stages = ("load", "open", "prepare", "wait", "stack", "predict", "outputs", "quality", "save")
+    assert {"accuracy", *(f"accuracy.{stage}" for stage in stages)} <= timings.keys()
     assert {"performance", "performance.load", "performance.warmup", "performance.queries"} <= timings.keys()
-    assert timings["accuracy"] > sum(timings[f"accuracy.{part}"] for part in ("load", "prepare", "predict"))
+    assert timings["accuracy"] > sum(timings[f"accuracy.{stage}"] for stage in stages)
     assert timings["performance.queries"] >= 0.05
 
 

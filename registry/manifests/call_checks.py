@@ -1,0 +1,157 @@
+"""The rules of what a call is given beside the sample, and of what becomes of a sample's several calls."""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from registry.manifests.model import (
+    AudioInput,
+    ConstantInput,
+    ImageInput,
+    Input,
+    Model,
+    Output,
+    StateInput,
+    TensorInput,
+    TextInput,
+)
+from registry.manifests.steps import Frame
+from registry.manifests.tensors import Sizes, declared, shown
+from registry.problems import Problems
+from registry.yaml import Place
+
+_ANSWERS = ("class-scores", "class-index", "mask", "value")
+_INDICES = ("class-index", "mask")
+_OF_NUMBERS = ("max", "mean")
+
+
+def check_calls(model: Model, place: Place, problems: Problems) -> None:
+    """``place`` is the manifest's; what breaks a rule goes to ``problems``."""
+    with problems.noted():
+        if not any(_is_fed(port) for port in model.inputs):
+            raise place.at("inputs").error("no input takes anything of a sample", "give one that is fed by the dataset")
+    for index, port in enumerate(model.inputs):
+        here = place.at("inputs", index)
+        with problems.noted():
+            if isinstance(port, ConstantInput):
+                _check_constant(port, here)
+            elif isinstance(port, StateInput):
+                _check_state(model, port, here)
+    several = any(_framed(port) for port in model.inputs)
+    for index, output in enumerate(model.outputs):
+        with problems.noted():
+            _check_output(output, place.at("outputs", index), several=several)
+    with problems.noted():
+        if all(output.type == "state" for output in model.outputs):
+            raise place.at("outputs").error(
+                "every output is a state, and none a prediction", "give one of another type"
+            )
+
+
+def _is_fed(port: Input) -> bool:
+    return isinstance(port, ImageInput | AudioInput | TextInput | TensorInput)
+
+
+def _framed(port: Input) -> bool:
+    """Whether a sample takes a call for each of its frames."""
+    return isinstance(port, AudioInput) and any(
+        isinstance(step.frame, Frame) and step.frame.calls == "each" for step in port.steps
+    )
+
+
+def _check_constant(port: ConstantInput, place: Place) -> None:
+    """``value`` is one sample of the constant: of its shape, and of numbers that its dtype has."""
+    here = place.at("value")
+    _check_lists(port.value, here)
+    wanted = declared(port, place).sizes or ()
+    found = _sizes(port.value)
+    if not _alike(wanted, found):
+        what = f"the value is {shown(found)}, the shape says {shown(wanted)} a sample"
+        raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
+    for number in _numbers(port.value):
+        if not _fits(number, port.dtype):
+            raise here.error(f"{number} is no {port.dtype}", "write another number, or change the dtype")
+
+
+def _check_lists(value: object, place: Place) -> None:
+    """A number, or lists of equal form."""
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_lists(inner, place.at(index))
+        if len({len(inner) if isinstance(inner, list) else None for inner in value}) > 1:
+            raise place.error("the lists inside differ in length", "write as many values in each")
+    elif not isinstance(value, int | float):
+        raise place.error("expected a number, true, false, or lists of them")
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return ()
+    return (len(value), *(_sizes(value[0]) if value else ()))
+
+
+def _numbers(value: object) -> Sequence[float]:
+    if isinstance(value, list):
+        return [number for inner in value for number in _numbers(inner)]
+    assert isinstance(value, int | float)
+    return [value]
+
+
+def _fits(number: float, dtype: str) -> bool:
+    """Whether ``dtype`` has the number; a floating type has the nearest one."""
+    if dtype.startswith("float"):
+        return True
+    if dtype == "bool":
+        return number in (0, 1)
+    bits, signed = int(dtype.partition("int")[2]), dtype.startswith("int")
+    least, beyond = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+    return number == int(number) and least <= number < beyond
+
+
+def _check_state(model: Model, port: StateInput, place: Place) -> None:
+    """It begins with zeros, and goes on as an output of type state: of the same shape and dtype."""
+    outputs = {output.name: (index, output) for index, output in enumerate(model.outputs) if output.type == "state"}
+    if port.from_ not in outputs:
+        raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
+    wanted = declared(port, place)
+    for axis, size in enumerate(port.shape):
+        if isinstance(size, str):
+            what = f"the size of axis {axis} is not known, and the state begins with zeros"
+            raise place.at("shape", axis).error(what, "write its number, or null if it is the batch axis")
+    index, output = outputs[port.from_]
+    if output.dtype != port.dtype:
+        what = f"the state is {port.dtype}, and outputs[{index}], which it comes from, is {output.dtype}"
+        raise place.at("dtype").error(what, "give both the same dtype")
+    given = declared(output, place).sizes
+    if given is not None and not _alike(wanted.sizes or (), given):
+        what = (
+            f"the state is {shown(wanted.sizes or ())} a sample, outputs[{index}], which it comes from, {shown(given)}"
+        )
+        raise place.at("shape").error(what, "give both the same shape")
+
+
+def _alike(wanted: Sizes, given: Sizes) -> bool:
+    """Whether two shapes can be the same."""
+    if len(wanted) != len(given):
+        return False
+    pairs = zip(wanted, given, strict=True)
+    return all(not isinstance(is_, int) or not isinstance(must, int) or is_ == must for is_, must in pairs)
+
+
+def _check_output(output: Output, place: Place, *, several: bool) -> None:
+    if output.type == "state":
+        for key in ("steps", "reduce", "tolerance"):
+            if getattr(output, key) is not UNSET:
+                what = f"a state has no {key}: it is fed back as it is, and is no prediction"
+                raise place.at(key).error(what, "leave it out")
+        return
+    if output.reduce is UNSET:
+        if several and output.type in _ANSWERS:
+            what = "the key 'reduce' is missing: a sample has several calls, and as many answers"
+            raise place.at("reduce").error(what, "write max, mean, last, or none for a label a call")
+        return
+    if not several:
+        what = "a sample has one call, so there is nothing to reduce"
+        raise place.at("reduce").error(what, "leave it out, or give a frame calls: each")
+    if output.type in _INDICES and output.reduce in _OF_NUMBERS:
+        raise place.at("reduce").error(f"a class index has no {output.reduce}", "write last or none")

@@ -19,7 +19,7 @@ from evaluator.harness.steps import StepError, Tensor, bind
 from evaluator.harness.steps.audio import frame, resample
 from evaluator.harness.steps.spectrum import filters, mfcc, spectrogram
 from registry.yaml import read
-from tests.support.sounds import wav
+from tests.support.sounds import htk_filters, triangles, wav
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "tests" / "cases" / "steps" / "audio.npz"
@@ -129,30 +129,10 @@ def test_a_spectrogram_of_what_cannot_have_one_is_refused() -> None:
         spectrogram(Tensor(noise(29)), fft_length=32, **arguments)  # type: ignore[arg-type]
 
 
-def triangles(corners: list[float], places: list[float]) -> NDArray[np.float64]:
-    """Triangles over three neighbouring corners each, point by point."""
-    found = np.zeros((len(places), len(corners) - 2))
-    for band in range(len(corners) - 2):
-        left, centre, right = corners[band : band + 3]
-        for row, place in enumerate(places):
-            if left <= place <= centre:
-                found[row, band] = (place - left) / (centre - left)
-            elif centre < place <= right:
-                found[row, band] = (right - place) / (right - centre)
-    return found
-
-
 def test_htk_filters_are_triangles_in_mel() -> None:
     """Within 1e-9 of values worked out one by one."""
-
-    def mel(hertz: float) -> float:
-        return 1127 * float(np.log(1 + hertz / 700))
-
-    low, high, rate, bins, mels = 20.0, 3500.0, 8000, 65, 10
-    width = (mel(high) - mel(low)) / (mels + 1)
-    corners = [mel(low) + width * number for number in range(mels + 2)]
-    places = [mel(rate / 2 * number / (bins - 1)) for number in range(bins)]
-    np.testing.assert_allclose(filters(bins, rate, mels, low, high, "htk"), triangles(corners, places), atol=1e-9)
+    reference = htk_filters(65, 8000, 10, 20.0, 3500.0)
+    np.testing.assert_allclose(filters(65, 8000, 10, 20.0, 3500.0, "htk"), reference, atol=1e-9)
 
 
 def test_htk_filters_leave_out_what_is_constant() -> None:

@@ -231,6 +231,8 @@ def _print_made(
             output.echo(f"  {kind} {name}: {described['dtype']} {described['shape']}, up to {described['largest']:.6g}")
     if found is not None:
         output.echo(f"  {found.right} of {found.n} samples are answered right")
+    for word in done.report["unnoticed"]:
+        output.echo(f"  no sample would show a fault of {word}")
     if lacking or not listed:
         output.echo(f"to add to {manifest}, once you know that the figures are right:")
     if not listed:

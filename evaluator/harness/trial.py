@@ -18,6 +18,7 @@ from .job import Job, Making
 from .pipeline import Pipeline
 from .quality import open_tally
 from .reports import Progress, Timings
+from .variations import unnoticed
 
 GOLDEN = "golden.npz"
 
@@ -35,14 +36,14 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             report = {"golden": check_golden(job.model, predictor, pipeline, folder / "model")}
         else:
             session = Session(predictor, job.model)
-            report = _make(job, job.golden, pipeline, session, (folder / "dataset", output))
+            report = _make(job, job.golden, pipeline, session, (folder, output))
     predictor.close()
     return {**report, "threads": dict(predictor.threads), "device": predictor.device, "timings": timings.seconds}
 
 
 def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places: tuple[Path, Path]) -> dict[str, Any]:
     """Golden tensors of the samples asked for, and how many of some samples more are answered right."""
-    samples = open_samples(job.dataset, places[0], job.model.task if job.quality_metrics else None)
+    samples = open_samples(job.dataset, places[0] / "dataset", job.model.task if job.quality_metrics else None)
     numbers = chosen(samples, making)
     judged = [] if samples.labels is None or not job.quality_metrics else spread(len(samples), making.judged)
     tally = open_tally(job, samples) if judged else None
@@ -62,6 +63,7 @@ def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places
             "samples": len(numbers),
             "numbers": numbers,
             "names": [samples.names[number] for number in numbers],
+            "unnoticed": unnoticed(job.model, places[0] / "model", kept),
             "inputs": {name: _described([one.inputs[name] for one in kept]) for name in kept[0].inputs},
             "outputs": {name: _described([one.outputs[name] for one in kept]) for name in kept[0].outputs},
         },

@@ -30,6 +30,7 @@ from evaluator.harness.job import Model, Tolerance
 from evaluator.harness.pipeline import Pipeline
 from evaluator.harness.reading import parse_job
 from evaluator.harness.trial import spread
+from evaluator.harness.variations import unnoticed
 from tests.evaluator.harness.conftest import CELLS, JOB, Finished
 from tests.evaluator.harness.predictors.linear import Linear
 
@@ -305,6 +306,27 @@ def test_a_deviation_says_how_much_and_where() -> None:
 def test_the_advice_names_the_fault(change: Callable[[Array], Array], advice: str) -> None:
     values = np.random.default_rng(1).integers(0, 255, (12, 12, 3)).astype(np.float32)
     assert advice in explanation(change(values), values)
+
+
+def made_of(found: Model, folder: Path, sources: list[bytes]) -> list[Made]:
+    """What the steps make of pictures; of the model nothing."""
+    samples = Samples(lambda number: {"image": sources[number]}, sources, None, frozenset())  # type: ignore[arg-type]
+    prepared = [Pipeline(found, folder).prepare(samples, number) for number in range(len(sources))]
+    return [Made(samples.read(number), inputs_of(one), {}) for number, one in enumerate(prepared)]
+
+
+def test_faults_that_no_sample_would_show_are_told(folder: Path) -> None:
+    upright, turned, grey = pictures()
+    found = model(STEPS)
+    assert unnoticed(found, folder, made_of(found, folder, [upright, turned])) == []
+    assert unnoticed(found, folder, made_of(found, folder, [upright])) == ["exif: no picture is turned"]
+    told = unnoticed(found, folder, made_of(found, folder, [grey]))
+    assert told == ["exif: no picture is turned", "color: every picture is grey"]
+    small = _encoded(Image.new("RGB", (32, 32), (1, 2, 3)))
+    same = model([DECODE, {"resize": {"shorter": 32, "method": "bilinear", "antialias": True}}, *STEPS[2:]])
+    told = unnoticed(same, folder, made_of(same, folder, [small]))
+    assert "resize: every picture has that size" in told
+    assert "crop: of no picture anything is cut off" in told
 
 
 def test_samples_are_spread_over_a_split() -> None:

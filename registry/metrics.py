@@ -72,6 +72,11 @@ BUILT = frozenset((
 """The metrics that the harness can measure today."""
 
 
+def is_quality(name: str) -> bool:
+    """Whether ``name`` is a metric of the predictions; one that is not known is none."""
+    return name in DEFINITIONS and DEFINITIONS[name].is_quality
+
+
 def expand(names: Iterable[str]) -> tuple[str, ...]:
     """The metrics that ``names`` stand for, each once, in the order of first mention."""
     return tuple(dict.fromkeys(metric for name in names for metric in GROUPS.get(name, (name,))))

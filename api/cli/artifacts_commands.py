@@ -1,4 +1,4 @@
-"""publish, list, show, runs, get, yank: artifacts in, artifacts out."""
+"""publish, list, show, get, yank: artifacts in, artifacts out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -147,19 +147,9 @@ def entry_document(entry: "Entry") -> dict[str, Any]:
 def show(invocation: Invocation, target: str) -> None:
     """Show an artifact's manifest, or a run with everything that was recorded."""
     if target.startswith(RUN_PREFIX):
-        from api.cli.lock_commands import lock_document, read_lock  # noqa: PLC0415
-        from api.cli.run_documents import print_run, run_document  # noqa: PLC0415
-        from evaluator.records.runs import parse_run_id  # noqa: PLC0415
-        from registry.names import KINDS  # noqa: PLC0415
+        from api.cli.runs_commands import show_run  # noqa: PLC0415
 
-        run = invocation.opened.records.get(parse_run_id(target))
-        what = lock_document(read_lock(invocation, run.start.lock))
-        if invocation.as_json:
-            output.print_json(run_document(run, full=True) | {kind: what[kind] for kind in KINDS})
-        else:
-            print_run(run)
-            output.echo("\nof")
-            output.print_fields({f"  {kind}": f"{what[kind]['name']} {what[kind]['version']}" for kind in KINDS})
+        show_run(invocation, target)
         return
     _refuse_lock(target)
     _show_artifact(invocation, target)
@@ -215,25 +205,6 @@ def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]
     kind, name, text = parse_target(target)
     versions = invocation.opened.catalogue.versions(kind, name)
     return newest(versions, None if text is None else Constraint.parse(text)), versions
-
-
-@click.command()
-@click.option("--lock", metavar="LOCK", default="", help="Only the runs of this lock.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
-)
-@click.pass_obj
-def runs(invocation: Invocation, lock: str, limit: int) -> None:
-    """List runs, newest first."""
-    from api.cli.lock_commands import read_lock  # noqa: PLC0415
-    from api.cli.run_documents import print_runs, run_document  # noqa: PLC0415
-
-    wanted = read_lock(invocation, lock).id if lock else None
-    found = invocation.opened.records.list(lock=wanted, limit=limit)
-    if invocation.as_json:
-        output.print_json({"runs": [run_document(run) for run in found]})
-    else:
-        print_runs(found)
 
 
 @click.command()

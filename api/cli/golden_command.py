@@ -11,7 +11,7 @@ from msgspec import UNSET
 from api.cli import output
 from api.cli.artifacts_commands import find, read_draft
 from api.cli.invocation import Invocation
-from api.cli.run_commands import ALLOW_CODE, ISOLATION, parse_isolation
+from api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 

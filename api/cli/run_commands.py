@@ -1,4 +1,4 @@
-"""run, rerun, compare: from a lockfile to figures, and to a verdict on them."""
+"""run and rerun: from a lockfile to figures, and to a verdict on them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,65 +7,86 @@ import click
 from api.cli import output
 from api.cli.artifacts_commands import RUN_PREFIX
 from api.cli.invocation import Invocation
-from api.cli.lock_commands import lock_document, read_lock
+from api.cli.lock_commands import read_lock
 from api.cli.output import EXIT_REFUSED, say
-from api.cli.run_documents import figure, print_outcome, run_document
-from artifacts.errors import InvalidInputError, RefusedError
+from api.cli.run_documents import claim_document, repetition_document
+from api.cli.run_tables import print_claims, print_outcome, print_repetition
+from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
+from api.cli.runs_commands import answer_document, claims, print_answer
+from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from evaluator.records.runs import Isolation, Run
+    from collections.abc import Callable, Mapping
+
+    from evaluator.records.runs import Run
     from evaluator.records.verdicts import Verdict
     from registry.lockfile import Lock
-
-ISOLATION = click.option(
-    "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
-)
-ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Let a model's own code run in a process.")
 
 
 @click.command()
 @click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
 @ISOLATION
 @ALLOW_CODE
+@click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=None, help="Run it so many times at most.")
+@click.option(
+    "--until", metavar="METRIC=SHARE", multiple=True, help="Stop once its interval over runs is as narrow: 2%."
+)
 @click.pass_obj
-def run(invocation: Invocation, lock: str, isolation: str, *, allow_code: bool) -> None:
+def run(
+    invocation: Invocation, lock: str, isolation: str, repeat: int | None, until: tuple[str, ...], *, allow_code: bool
+) -> None:
     """Verify every digest that the lock names, run it, record the run."""
     locked = read_lock(invocation, lock)
-    done = execute(invocation, locked, parse_isolation(isolation), allow_code=allow_code)
+    wanted, shares = parse_isolation(isolation), parse_shares("--until", until)
+    if shares and repeat is None:
+        raise InvalidInputError("--until needs a most of runs", where="--until", next_step="add --repeat 20")
+
+    def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
+        return execute(invocation, locked, wanted, allow_code=allow_code, part_of=part_of)
+
+    if repeat is not None:
+        _repeat(invocation, locked, once, shares, repeat)
+        return
+    done = once()
+    judged = claims(invocation, locked, done)
     if invocation.as_json:
-        output.print_json(
-            run_document(done) | {key: part for key, part in lock_document(locked).items() if key != "platforms"}
-        )
+        output.print_json(answer_document(done, locked, judged))
     else:
-        print_outcome(done)
+        print_answer(done, locked, judged)
     if done.end is None or done.end.outcome != "done":
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def parse_isolation(text: str) -> "Isolation | None":
-    """The isolation that a user asks for, None where the choice is left."""
-    if not text:
-        return None
-    if text == "container":
-        return "container"
-    if text == "process":
-        return "process"
-    raise InvalidInputError(f"{text!r} is no isolation", next_step="write container or process")
-
-
-def execute(
+def _repeat(
     invocation: Invocation,
     lock: "Lock",
-    isolation: "Isolation | None",
-    *,
-    allow_code: bool,
-    original: "Run | None" = None,
-) -> "Run":
-    """Run a lock on this machine; ``original`` is the run that this one repeats."""
-    from api.wiring import build_runner  # noqa: PLC0415
+    once: "Callable[[Mapping[str, Any]], Run]",
+    wanted: dict[str, float],
+    most: int,
+) -> None:
+    """Run it several times, and say of each figure how closely it is known."""
+    from evaluator.repeating import check_wanted, repeat  # noqa: PLC0415
 
-    runner = build_runner(invocation.opened, invocation.progress, say)
-    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original)
+    check_wanted(lock, wanted, most)
+
+    def told(part_of: "Mapping[str, Any]") -> "Run":
+        made = once(part_of)
+        say(f"run {part_of['number']} of at most {most}: {made.id} {made.end.outcome if made.end else 'running'}")
+        return made
+
+    repetition = repeat(told, wanted, most)
+    last = repetition.runs[-1]
+    judged = claims(invocation, lock, last, tuple(one.metric for one in repetition.metrics))
+    if invocation.as_json:
+        told_of = {"repetition": repetition_document(repetition), "claims": [claim_document(one) for one in judged]}
+        output.print_json(answer_document(last, lock, ()) | told_of)
+    else:
+        if not repetition.metrics or last.end is None or last.end.outcome != "done":
+            print_outcome(last, lock)
+        print_repetition(repetition, lock)
+        print_claims(judged)
+    if not repetition.narrow:
+        raise click.exceptions.Exit(EXIT_REFUSED)
 
 
 @click.command()
@@ -82,10 +103,12 @@ def rerun(invocation: Invocation, target: str, against: str, isolation: str, *, 
     wanted = parse_isolation(isolation)
     again = execute(invocation, lock, wanted, allow_code=allow_code, original=original)
     verdict = judge_rerun(lock, original, again, invocation.opened.store)
+    judged = claims(invocation, lock, again)
     if invocation.as_json:
-        output.print_json(verdict_document(verdict, original, again))
+        document = verdict_document(verdict, original, again)
+        output.print_json(document | {"claims": [claim_document(one) for one in judged]})
     else:
-        print_outcome(again)
+        print_answer(again, lock, judged)
         _print_verdict(verdict, original)
     if verdict.verdict != "reproduced":
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -134,48 +157,3 @@ def _print_verdict(verdict: "Verdict", original: "Run") -> None:
         output.echo(f"  {reason}")
     for fact in verdict.reported:
         output.echo(f"  (decides nothing) {fact}")
-
-
-@click.command()
-@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True, help="Two runs or more.")
-@click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
-@click.pass_obj
-def compare(invocation: Invocation, runs: tuple[str, ...], *, force: bool) -> None:
-    """Put runs side by side; refuse what is not comparable."""
-    from evaluator.records.comparison import comparable  # noqa: PLC0415
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
-
-    found = [invocation.opened.records.get(parse_run_id(text)) for text in runs]
-    if len(found) < 2:  # noqa: PLR2004 - two make a pair
-        raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
-    pairs = [(read_lock(invocation, one.start.lock), one) for one in found]
-    reasons = [f"{one[1].id}: {reason}" for one in pairs[1:] for reason in comparable(pairs[0], one)]
-    if reasons and not force:
-        raise RefusedError(
-            f"these runs are not comparable with {found[0].id}: {'; '.join(reasons)}",
-            next_step="compare runs of equal conditions, or see them side by side with --force",
-        )
-    if invocation.as_json:
-        documents = [run_document(one) | {"model": lock_document(lock)["model"]} for lock, one in pairs]
-        output.print_json({"comparable": not reasons, "reasons": reasons, "runs": documents})
-        return
-    for reason in reasons:
-        say(f"warning: not comparable: {reason}")
-    _print_side_by_side(pairs)
-
-
-def _print_side_by_side(pairs: "list[tuple[Lock, Run]]") -> None:
-    figures = [
-        {metric.key: figure(metric) for metric in (run.end.metrics if run.end is not None else ())} for _, run in pairs
-    ]
-    names = list(dict.fromkeys(name for figures_of_run in figures for name in figures_of_run))
-    rows = [
-        (
-            run.id,
-            f"{lock.model.name} {lock.model.version}",
-            f"{lock.framework.name} {lock.framework.version}",
-            *(shown.get(name, "-") for name in names),
-        )
-        for (lock, run), shown in zip(pairs, figures, strict=True)
-    ]
-    output.print_table(("run", "model", "framework", *names), rows)

@@ -1,11 +1,15 @@
-"""Runs as JSON and as text."""
+"""Runs, their figures and what they say of claims, as JSON."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-from api.cli import output
+from evaluator.records.calls import calls_of
 from evaluator.records.runs import Run
-from evaluator.statistics.figures import Metric
+from evaluator.statistics.figures import Calls, Metric
+
+if TYPE_CHECKING:
+    from evaluator.claims import Judged
+    from evaluator.repeating import Repetition
 
 
 def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
@@ -19,6 +23,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "isolation": start.isolation,
         "platform": dict(start.platform),
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
+        "calls": calls_document(calls_of(run)),
         "image_id": start.image_id,
         "attempt": start.attempt,
         "started_at": start.started_at.isoformat(),
@@ -42,7 +47,22 @@ def _failure(run: Run) -> dict[str, str | None] | None:
     return {"class": run.end.failure_class, "message": run.end.failure_message}
 
 
+def calls_document(calls: Calls | None) -> dict[str, Any] | None:
+    """How the calls were disturbed: ``flagged`` where more than 5 % of them were pre-empted."""
+    if calls is None:
+        return None
+    return {
+        "n": calls.n,
+        "preempted": calls.preempted,
+        "flagged": calls.flagged,
+        "scope": calls.scope,
+        "without_preemption": [metric_document(metric) for metric in calls.undisturbed],
+        "cpu_time": [metric_document(metric) for metric in calls.cpu_time],
+    }
+
+
 def metric_document(metric: Metric) -> dict[str, Any]:
+    """A metric with its unit, direction, n and interval."""
     return {
         "name": metric.name,
         "value": metric.value,
@@ -54,78 +74,31 @@ def metric_document(metric: Metric) -> dict[str, Any]:
     } | ({} if metric.batch is None else {"batch": metric.batch})
 
 
-def print_run(run: Run) -> None:
-    """Everything about a run, for a person."""
-    document = run_document(run, full=True)
-    print_outcome(run)
-    output.echo()
-    imported = () if run.imported_at is None else ("imported_at",)
-    fields = ("lock", "image_id", "started_at", "ended_at", "attempt", *imported)
-    output.print_fields({key: document[key] for key in fields})
-    for title in ("platform", "host", "timings", "blobs", "packages"):
-        output.echo(f"\n{title}")
-        output.print_fields({f"  {key}": _short(value) for key, value in document[title].items()})
+def claim_document(judged: "Judged") -> dict[str, Any]:
+    """A claim, the answer of a run to it, and the measured value with its interval."""
+    claim, measured = judged.claim, judged.measured
+    return {
+        "metric": claim.metric,
+        "value": claim.value,
+        "tolerance": claim.tolerance,
+        "dataset": {"name": claim.dataset.name, "version": claim.dataset.version, "split": claim.dataset.split},
+        "answer": judged.answer,
+        "reason": judged.reason,
+        "measured": None if measured is None else measured.value,
+        "ci": None if measured is None else [measured.ci.low, measured.ci.high],
+    }
 
 
-def _short(value: object) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"  # noqa: PLR2004 - a line
-
-
-def print_outcome(run: Run) -> None:
-    """The outcome, and each metric with its interval, n and unit."""
-    end = run.end
-    output.echo(
-        f"{run.id}  {'running' if end is None else end.outcome}  {run.start.isolation} on {run.start.platform_name}"
-    )
-    if end is None:
-        return
-    if end.outcome == "failed":
-        output.echo(f"  {end.failure_class}: {end.failure_message}")
-    if {"verification", "run"} <= end.timings.keys():
-        spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
-        output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
-    if end.metrics:
-        rows = [(metric.key, figure(metric), interval(metric), str(metric.n)) for metric in end.metrics]
-        output.print_table(("metric", "value", "95 % interval", "n"), rows)
-
-
-def figure(metric: Metric) -> str:
-    return _in_unit(metric.value, metric.unit)
-
-
-def interval(metric: Metric) -> str:
-    return f"[{_in_unit(metric.ci.low, metric.unit)}, {_in_unit(metric.ci.high, metric.unit)}]"
-
-
-def _in_unit(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "s":
-        return output.duration(value)
-    if unit == "fraction":
-        return f"{value:.4f}"
-    return f"{value:.4g} {unit}"
-
-
-def print_runs(runs: Sequence[Run]) -> None:
-    """One line a run."""
-    rows = [
-        (
-            run.id,
-            run.start.started_at.strftime("%Y-%m-%d %H:%M:%S"),
-            "running" if run.end is None else run.end.outcome,
-            run.start.isolation,
-            run.start.lock,
-            "; ".join(_remarks(run)),
-        )
-        for run in runs
+def repetition_document(repetition: "Repetition") -> dict[str, Any]:
+    """The runs of a repetition, its figures over them, and whether they are as narrow as was asked."""
+    figures = [
+        metric_document(one.metric)
+        | {"width": one.width if math.isfinite(one.width) else None, "until": one.wanted, "narrow": one.narrow}
+        for one in repetition.metrics
     ]
-    output.print_table(("run", "started", "outcome", "isolation", "lock", ""), rows)
-
-
-def _remarks(run: Run) -> Iterator[str]:
-    if run.end is not None and run.end.failure_class:
-        yield run.end.failure_class
-    if run.imported_at is not None:
-        yield "imported"
+    return {
+        "runs": [run.id for run in repetition.runs],
+        "narrow": repetition.narrow,
+        "reason": repetition.reason,
+        "metrics": figures,
+    }

@@ -8,6 +8,7 @@ from registry.lockfile import Lock
 
 _SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
 _SAME_PLATFORM = ("os", "arch", "device")
+_SEVERAL = ("limits", "definitions of metrics")
 _NEVER_RUN = "has no result"
 
 
@@ -16,11 +17,16 @@ def host_differences(a: Run, b: Run) -> tuple[str, ...]:
     return tuple(_host_differences(a, b))
 
 
+def question_differences(a: Lock, b: Lock) -> tuple[str, ...]:
+    """Why no run of the one lock could be compared with one of the other: they ask different questions."""
+    return tuple(_question_differences(a, b))
+
+
 def comparable(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[str, ...]:
     """The reasons why figures of the two runs must not be compared; none if they may be.
 
     Models, frameworks and images may differ: that is what is compared. The question must not: dataset, split,
-    scenario, limits, definitions of metrics, harness; nor where and how it ran.
+    scenario, limits, trace, definitions of metrics, harness; nor where and how it ran.
     """
     (lock_a, run_a), (lock_b, run_b) = a, b
     return (*_question_differences(lock_a, lock_b), *_results(run_a, run_b), *host_differences(run_a, run_b))
@@ -38,11 +44,12 @@ def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
         "scenario": (a.scenario, b.scenario),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
+        "trace": (a.request.get("trace", "none"), b.request.get("trace", "none")),
         "harness": (a.harness.digest, b.harness.digest),
     }
     for name, (left, right) in parts.items():
         if left != right:
-            yield f"the {name} {'differ' if name.endswith('s') else 'differs'}"
+            yield f"the {name} {'differ' if name in _SEVERAL else 'differs'}"
 
 
 def _shared(a: Lock, b: Lock) -> dict[str, int]:

@@ -1,18 +1,25 @@
 """The verdict of a rerun: does what the original run claims hold, and why or why not."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from evaluator.records.calls import calls_of
 from evaluator.records.comparison import host_differences
 from evaluator.records.predictions import Agreed, Agreement
 from evaluator.records.runs import Run
 from evaluator.statistics.figures import Metric
+from registry.metrics import is_quality
 
 Word = Literal["reproduced", "not reproduced"]
 
-_QUALITY = {"top1": 1, "top5": 5}
-"""Quality metrics, and how many best classes decide them."""
+_BEST = {"top1": 1, "top5": 5}
+"""Metrics that count samples, and how many best classes decide a sample."""
+_EQUAL = 1e-12
+"""Relative: what is equal but for the last bits of a sum."""
+_OTHER_PROCESSOR = 1e-3
+"""Relative: what is equal where other instruction sets summed in another order, and nothing finer can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +48,14 @@ def judge(original: Run, rerun: Run, agreed: Agreed | None, equivalence: Mapping
     ends = (original.end, rerun.end)
     if any(end.outcome != "done" for end in ends):
         return _of_failures(original, rerun)
-    against = [*_quality_faults(original, rerun, agreed)]
+    against, reported = _quality(original, rerun, agreed)
     if agreed is not None and agreed.agreement == "different":
         against += agreed.reasons
-    decided, reported = _times(original, rerun, equivalence)
+    decided, told = _times(original, rerun, equivalence)
     against += decided
     word: Word = "not reproduced" if against else "reproduced"
-    return Verdict(
-        word, tuple(against or _supporting(agreed)), tuple(reported), None if agreed is None else agreed.agreement
-    )
+    reasons = tuple(against or _supporting(original, agreed))
+    return Verdict(word, reasons, (*reported, *told), None if agreed is None else agreed.agreement)
 
 
 def _of_failures(original: Run, rerun: Run) -> Verdict:
@@ -64,7 +70,7 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
     return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), None)
 
 
-def _supporting(agreed: Agreed | None) -> Iterator[str]:
+def _supporting(original: Run, agreed: Agreed | None) -> Iterator[str]:
     if agreed is None:
         yield "no predictions were asked for, so the outcome and the metrics decide"
     elif agreed.agreement == "bit-equal":
@@ -72,20 +78,39 @@ def _supporting(agreed: Agreed | None) -> Iterator[str]:
         yield f"the predictions {whose}are bit-equal"
     else:
         yield from agreed.reasons
+    if (agreed is None or agreed.agreement is None) and not any(map(is_quality, _metrics(original))):
+        yield "no metric of quality was asked for, so the outcome alone decides"
 
 
-def _quality_faults(original: Run, rerun: Run, agreed: Agreed | None) -> Iterator[str]:
-    """Quality metrics are equal, or moved by no more samples than the predictions were allowed to change."""
+def _quality(original: Run, rerun: Run, agreed: Agreed | None) -> tuple[list[str], list[str]]:
+    """What the metrics of quality say against the claim, and what moved as far as the predictions allow."""
     left, right = _metrics(original), _metrics(rerun)
-    for name in sorted(left.keys() ^ right.keys()):
-        yield f"{name} was measured in one of the runs only"
-    for name, k in _QUALITY.items():
-        if name not in left or name not in right:
-            continue
+    against = [f"{name} was measured in one of the runs only" for name in sorted(left.keys() ^ right.keys())]
+    reported: list[str] = []
+    for name in sorted(filter(is_quality, left.keys() & right.keys()), key=list(left).index):
         a, b = left[name], right[name]
-        allowed = 0 if agreed is None or not agreed.samples else agreed.changed.get(k, 0) / agreed.samples
-        if a.n != b.n or abs(a.value - b.value) > allowed + 1e-12:
-            yield f"{name} was {a.value:.6g} of {a.n}, and is {b.value:.6g} of {b.n}"
+        text = f"{name} was {a.value:.6g} of {a.n}, and is {b.value:.6g} of {b.n}"
+        if a.n != b.n:
+            against.append(text)
+        elif abs(a.value - b.value) > _EQUAL * max(abs(a.value), abs(b.value)):
+            allowed = _allowed(name, a, original, rerun, agreed)
+            (reported if abs(a.value - b.value) <= allowed else against).append(text)
+    return against, reported
+
+
+def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Agreed | None) -> float:
+    """By how much a metric may move.
+
+    One that counts samples, by as many as were decided otherwise. Another follows from the predictions: where those
+    agree without being equal, by any amount. Where it decides alone, by what another processor does to a sum.
+    """
+    agreement = None if agreed is None else agreed.agreement
+    if name in _BEST:
+        count = 0 if agreed is None or not agreed.samples else agreed.changed.get(_BEST[name], 0) / agreed.samples
+        return count + _EQUAL
+    if agreement in ("within tolerance", "same decisions"):
+        return math.inf
+    return _OTHER_PROCESSOR * abs(before.value) if agreement is None and differing_processors(original, rerun) else 0.0
 
 
 def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple[list[str], list[str]]:
@@ -94,7 +119,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
     reported: list[str] = []
     left, right = _metrics(original), _metrics(rerun)
     differences = host_differences(original, rerun)
-    for name in sorted((left.keys() & right.keys()) - _QUALITY.keys()):
+    for name in sorted(name for name in left.keys() & right.keys() if not is_quality(name)):
         a, b = left[name].value, right[name].value
         change = b / a - 1 if a else 0.0
         text = f"{name} was {a:.4g} {left[name].unit}, and is {b:.4g} ({change:+.1%})"
@@ -107,7 +132,16 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
             reported.append(f"{text}, within the margin of {margin:.0%}")
     if reported and differences:
         reported.append(f"these times are not comparable: {'; '.join(differences)}")
+    reported += _flags(original, rerun)
     return against, reported
+
+
+def _flags(*runs: Run) -> Iterator[str]:
+    """Which runs were disturbed so much that their times say little."""
+    for run in runs:
+        calls = calls_of(run)
+        if calls is not None and calls.flagged:
+            yield f"the times of {run.id} are flagged: {calls.share:.1%} of its calls were pre-empted"
 
 
 def _metrics(run: Run) -> Mapping[str, Metric]:

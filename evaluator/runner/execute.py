@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET
 
@@ -51,9 +52,17 @@ class Runner:
     keep: Callable[[Lock], object]
 
     def run(
-        self, lock: Lock, *, isolation: Isolation | None = None, allow_code: bool = False, original: Run | None = None
+        self,
+        lock: Lock,
+        *,
+        isolation: Isolation | None = None,
+        allow_code: bool = False,
+        original: Run | None = None,
+        part_of: Mapping[str, Any] | None = None,
     ) -> Run:
         """Run ``lock`` and return the record: of a failure too. ``original`` is the run that this one repeats.
+
+        ``part_of`` goes into the record: of which repetition or comparison the run is a part.
 
         Raises:
             IntegrityError: bytes are not what the lock says; nothing was started.
@@ -63,7 +72,7 @@ class Runner:
         """
         host = this_host()
         choice = choose_platform(lock, host.facts, None if original is None else original.start.platform_name)
-        attempt = self._decide(lock, host, choice, isolation, allow_code=allow_code)
+        attempt = replace(self._decide(lock, host, choice, isolation, allow_code=allow_code), part_of=part_of)
         self.keep(lock)
         with claimed(self.home, attempt.id) as place:
             self.records.start(self._start(attempt, host))

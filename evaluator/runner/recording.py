@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore
+from evaluator.records.calls import KEY, calls_document
 from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
@@ -41,6 +42,8 @@ class Attempt:
     cpus: tuple[int, ...]
     verified: Verified
     accelerators: tuple[int, ...] = ()
+    part_of: Mapping[str, Any] | None = None
+    """The repetition or comparison that the run is a part of, and what was stated before it began."""
 
 
 def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
@@ -82,6 +85,7 @@ def ended(
     failure = failure_of(ending, result, fault, attempt.lock.limits.seconds)
     blobs = _blobs(output, ending, store)
     metrics: tuple[Metric, ...] = ()
+    details: dict[str, Any] = {}
     if failure is None:
         assert result is not None
         framework = attempt.verified.manifests["framework"]
@@ -91,7 +95,9 @@ def ended(
         assert result is not None
         try:
             kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
-            metrics = _metrics(attempt.lock, result, kept)
+            performance = _performance(result, kept.get("samples"))
+            metrics = _metrics(attempt.lock, result, performance, kept.get("quality"))
+            details = _calls(performance, document)
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
     return RunEnd(
@@ -102,7 +108,7 @@ def ended(
         packages={found.name: found.version for found in result.environment.packages} if result else {},
         blobs=blobs,
         timings={**timings, **(result.timings if result else {})},
-        details={**_details(attempt), "exit_code": ending.code, **_told(document)},
+        details={**_details(attempt), "exit_code": ending.code, **_told(document), **details},
         ended_at=at,
     )
 
@@ -115,22 +121,27 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _metrics(lock: Lock, result: Result, kept: Mapping[str, Path]) -> tuple[Metric, ...]:
-    """``kept`` is where the blobs of each role are."""
-    from evaluator.statistics.metrics import Performance, summarise  # noqa: PLC0415 - numpy and scipy, here alone
+def _performance(result: Result, kept: Path | None) -> "metrics.Performance | None":
+    from evaluator.statistics.metrics import Performance  # noqa: PLC0415 - numpy and scipy, here alone
     from evaluator.statistics.samples import read_samples  # noqa: PLC0415
 
-    quality = {name: _judged(name, found, kept.get("quality")) for name, found in result.quality.items()}
-    performance = None
-    if result.performance is not None:
-        if "samples" not in kept:
-            raise InvalidInputError("the harness left no samples of its performance phase")
-        samples, timed = read_samples(kept["samples"]), result.performance
-        if len(samples.latency) != timed.queries:
-            raise InvalidInputError(
-                f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples"
-            )
-        performance = Performance(samples, timed.samples_per_query, timed.duration_s)
+    if result.performance is None:
+        return None
+    if kept is None:
+        raise InvalidInputError("the harness left no samples of its performance phase")
+    samples, timed = read_samples(kept), result.performance
+    if len(samples.latency) != timed.queries:
+        raise InvalidInputError(f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples")
+    return Performance(samples, timed.samples_per_query, timed.duration_s)
+
+
+def _metrics(
+    lock: Lock, result: Result, performance: "metrics.Performance | None", measures: Path | None
+) -> tuple[Metric, ...]:
+    """``measures`` is where what every sample adds to a metric is kept."""
+    from evaluator.statistics.metrics import summarise  # noqa: PLC0415 - as above
+
+    quality = {name: _judged(name, found, measures) for name, found in result.quality.items()}
     return summarise(definitions_of(lock), quality, performance)
 
 
@@ -144,6 +155,17 @@ def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | qua
     if kept is None:
         raise InvalidInputError(f"the harness left nothing that the interval of {name} could be made of")
     return quality.judged(name, found.value, found.n, quality.read_measures(kept))
+
+
+def _calls(performance: "metrics.Performance | None", document: Mapping[str, Any]) -> dict[str, Any]:
+    """How the calls were disturbed, as a part of the details; nothing where that was not counted."""
+    from evaluator.statistics.calls import describe_calls  # noqa: PLC0415 - as above
+
+    if performance is None:
+        return {}
+    scope = document["performance"].get("cpu_scope")
+    found = describe_calls(performance.samples, scope if scope in ("thread", "process") else "process")
+    return {} if found is None else {KEY: calls_document(found)}
 
 
 def _blobs(output: Path, ending: Ending, store: FileStore) -> dict[str, Descriptor]:
@@ -167,6 +189,8 @@ def _details(attempt: Attempt) -> dict[str, Any]:
         details["accelerators"] = list(attempt.accelerators)
     if attempt.isolation == "process":
         details["not_enforced"] = list(NOT_ENFORCED)
+    if attempt.part_of is not None:
+        details["part_of"] = dict(attempt.part_of)
     return details
 
 

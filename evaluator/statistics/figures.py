@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+PREEMPTED_AT_MOST = 0.05
+"""The share of pre-empted calls above which a run's times are flagged: others had the CPU too often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -31,3 +34,29 @@ class Metric:
     def key(self) -> str:
         """What tells it from the other metrics of its run: ``throughput``, ``throughput@8``."""
         return self.name if self.batch is None else f"{self.name}@{self.batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How the calls of a performance phase were disturbed, and what they took apart from that.
+
+    ``preempted`` of the ``n`` calls lost the CPU to others. ``scope`` says whose CPU time and switches were counted:
+    those of the calling ``thread``, or of the whole ``process``. ``undisturbed`` are the latencies of the calls that
+    were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles.
+    """
+
+    n: int
+    preempted: int
+    scope: str
+    undisturbed: tuple[Metric, ...] = ()
+    cpu_time: tuple[Metric, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The fraction of calls that were pre-empted."""
+        return self.preempted / self.n if self.n else 0.0
+
+    @property
+    def flagged(self) -> bool:
+        """Whether so many calls were pre-empted that the times say more of the machine than of the model."""
+        return self.share > PREEMPTED_AT_MOST

@@ -14,23 +14,47 @@ NANOSECONDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One value a query, in the order in which they were issued."""
+    """One value a query, in the order in which they were issued.
+
+    ``cpu`` and ``preempted`` are None of a harness that did not count them.
+    """
 
     latency: npt.NDArray[np.float64]
     """Seconds from issue to answer."""
+    cpu: npt.NDArray[np.float64] | None = None
+    """Seconds of CPU."""
+    preempted: npt.NDArray[np.bool_] | None = None
+    """Whether others got the CPU in between."""
 
 
 def read_samples(path: Path) -> Samples:
-    """The samples of a safetensors file with ``latency_ns`` (int64, nanoseconds).
+    """The samples of a safetensors file: ``latency_ns``, and where they are there ``cpu_ns`` and ``preempted``.
+
+    Times are int64 nanoseconds, ``preempted`` is 1 or 0.
 
     Raises:
-        InvalidInputError: no such file, no safetensors, or a latency that is no series of durations.
+        InvalidInputError: no such file, no safetensors, a series that is none, or series of different lengths.
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            latency = np.asarray(file.get_tensor("latency_ns"))
+            names = set(file.keys())
+            found = {
+                name: np.asarray(file.get_tensor(name))
+                for name in ("latency_ns", "cpu_ns", "preempted")
+                if name in names
+            }
     except (SafetensorError, OSError) as error:
         raise InvalidInputError(f"the samples cannot be read: {error}", where=str(path)) from error
-    if latency.ndim != 1 or latency.dtype != np.int64 or (latency < 0).any():
-        raise InvalidInputError("latency_ns is no series of int64 durations", where=str(path))
-    return Samples(latency * NANOSECONDS)
+    if "latency_ns" not in found:
+        raise InvalidInputError("the samples cannot be read: there is no latency_ns", where=str(path))
+    for name, series in found.items():
+        kind, word = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
+        if series.ndim != 1 or not np.issubdtype(series.dtype, kind) or (series < 0).any():
+            raise InvalidInputError(f"{name} is no series of {word}", where=str(path))
+        if len(series) != len(found["latency_ns"]):
+            raise InvalidInputError(f"{name} has another length than latency_ns", where=str(path))
+    return Samples(
+        found["latency_ns"] * NANOSECONDS,
+        found["cpu_ns"] * NANOSECONDS if "cpu_ns" in found else None,
+        found["preempted"] > 0 if "preempted" in found else None,
+    )

@@ -1,17 +1,17 @@
 """Verdicts on reruns, and what may be compared: every reason for and against."""
 
 import dataclasses
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from artifacts.digest import digest_bytes
+from evaluator.records.calls import KEY, calls_document
 from evaluator.records.comparison import comparable, host_differences
 from evaluator.records.predictions import Agreed, Agreement
-from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunStart, new_run_id
+from evaluator.records.runs import Outcome, Run, RunEnd
 from evaluator.records.verdicts import Verdict, differing_processors, judge
-from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.figures import Calls, Metric
 from registry.lockfile import (
     Content,
     Lock,
@@ -22,49 +22,8 @@ from registry.lockfile import (
     LockedLimits,
     from_content,
 )
-
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-HOST: dict[str, Any] = {
-    "cpu_model": "A CPU",
-    "cpu_flags": ["avx2", "sse"],
-    "cores": 2,
-    "memory": 24 << 30,
-    "kernel": "Linux 6.1",
-    "governor": None,
-    "engine": "Engine 27",
-    "accelerator": None,
-    "driver": None,
-}
-PLATFORM = {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"}
-
-
-def metric(name: str, value: float, n: int = 1000) -> Metric:
-    return Metric(name, value, "s" if name.startswith("latency") else "fraction", "lower", n, Interval(None, None), 1)
-
-
-METRICS = (metric("top1", 0.751), metric("top5", 0.9), metric("latency_p50", 0.002))
-DONE = RunEnd(outcome="done", ended_at=NOON + timedelta(minutes=1), metrics=METRICS)
-
-
-def run(
-    *,
-    end: RunEnd | None = DONE,
-    isolation: Isolation = "container",
-    platform: dict[str, str] | None = None,
-    **host: Any,  # noqa: ANN401 - facts of any type
-) -> Run:
-    start = RunStart(
-        id=new_run_id(NOON),
-        lock=digest_bytes(b"lock"),
-        attempt=1,
-        isolation=isolation,
-        platform=PLATFORM | (platform or {}),
-        host=HOST | host,
-        process={"pid": 1},
-        started_at=NOON,
-        image_id=digest_bytes(b"image"),
-    )
-    return Run(start, end)
+from tests.support.recorded import DONE, METRICS, NOON, metric
+from tests.support.recorded import recorded as run
 
 
 def ended(*metrics: Metric) -> Run:
@@ -160,6 +119,69 @@ def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:
     assert found.reported[-1] == "these times are not comparable: the host's kernel differs: Linux 6.1, Linux 6.2"
 
 
+MAE = (metric("mae", 1.5), metric("latency_p50", 0.002))
+
+
+def regression(value: float, **host: Any) -> Run:  # noqa: ANN401 - facts of any type
+    """A run of which the mean error is ``value``."""
+    return run(dataclasses.replace(DONE, metrics=(metric("mae", value), MAE[1])), **host)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "value", "word"),
+    [
+        ("bit-equal", 1.5, "reproduced"),
+        ("bit-equal", 1.5000001, "not reproduced"),
+        ("within tolerance", 1.52, "reproduced"),
+        ("same decisions", 1.52, "reproduced"),
+        ("different", 1.5, "not reproduced"),
+    ],
+)
+def test_a_metric_that_follows_from_the_predictions_moves_with_them(
+    agreement: Agreement, value: float, word: str
+) -> None:
+    found = judge(regression(1.5), regression(value), agreed(agreement), {})
+    assert found.verdict == word
+    moved = f"mae was 1.5 of 1000, and is {value:.6g} of 1000"
+    assert (moved in found.reported) is (value != 1.5 and word == "reproduced")
+    assert (moved in found.reasons) is (value != 1.5 and word == "not reproduced")
+
+
+@pytest.mark.parametrize(
+    ("value", "host", "word"),
+    [
+        (1.5, {}, "reproduced"),
+        (1.501, {}, "not reproduced"),
+        (1.501, {"cpu_flags": ["sse"]}, "reproduced"),
+        (1.503, {"cpu_flags": ["sse"]}, "not reproduced"),
+    ],
+)
+@pytest.mark.parametrize("without", [True, False])
+def test_a_metric_that_decides_alone_is_equal_but_for_the_processor(
+    value: float, host: dict[str, Any], word: str, *, without: bool
+) -> None:
+    found = judge(regression(1.5), regression(value, **host), None if without else agreed(None), {})
+    assert found.verdict == word
+
+
+@pytest.mark.parametrize("found", [None, Agreed(None, ("output p: because",), 1000, {})])
+def test_where_nothing_but_the_outcome_decides_that_is_said(found: Agreed | None) -> None:
+    timed = ended(METRICS[2])
+    assert judge(timed, timed, found, {}).reasons[-1] == (
+        "no metric of quality was asked for, so the outcome alone decides"
+    )
+
+
+def test_times_of_a_disturbed_run_are_flagged() -> None:
+    calls = calls_document(Calls(100, 6, "thread"))
+    disturbed = run(dataclasses.replace(DONE, details={KEY: calls}))
+    found = verdict(disturbed)
+    assert (found.verdict, found.reported[-1]) == (
+        "reproduced",
+        f"the times of {disturbed.id} are flagged: 6.0% of its calls were pre-empted",
+    )
+
+
 def failed(kind: str) -> Run:
     return run(end=RunEnd(outcome="failed", ended_at=NOON, failure_class=kind, failure_message="it broke"))
 
@@ -245,6 +267,8 @@ def test_other_models_frameworks_and_images_are_what_is_compared() -> None:
         ({"scenario": {"name": "accuracy", "batch": 2}}, "the scenario"),
         ({"limits": LockedLimits(seconds=60, bytes=1 << 30, cpus=2, processes=64)}, "the limits"),
         ({"metrics": {"top1": 2}}, "the definitions of metrics"),
+        ({"harness": LockedHarness(version="2", digest=digest_bytes(b"i"), size=1)}, "the harness"),
+        ({"request": {"trace": "model"}}, "the trace"),
     ],
 )
 def test_the_question_must_be_the_same(changes: dict[str, Any], reason: str) -> None:

@@ -21,6 +21,7 @@ from artifacts.digest import Digest, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
+from evaluator.records.calls import calls_of
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from evaluator.runner.engine import Engine
@@ -145,6 +146,9 @@ def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluatio
     assert run.end.details["cpus"] == [min(os.sched_getaffinity(0))]
     assert "not_enforced" not in run.end.details
     assert run.end.details["loadgen"]["sequence_sha256"]
+    calls = calls_of(run)
+    assert calls is not None
+    assert (calls.n, calls.scope, calls.undisturbed[0].n) == (p50.n, "thread", calls.n - calls.preempted)
     assert bench.leftovers() == []
     assert engine.remove(run.id) == 0
     assert bench.said == []

@@ -1,0 +1,117 @@
+"""Comparisons as JSON and as text."""
+
+from typing import TYPE_CHECKING, Any
+
+from api.cli import output
+from api.cli.lock_commands import lock_document
+from api.cli.run_documents import run_document
+from api.cli.run_tables import figure, in_unit, interval
+
+if TYPE_CHECKING:
+    from evaluator.comparing import Arm, Comparison
+    from evaluator.statistics.equivalence import Finding
+    from evaluator.statistics.figures import Interval
+    from evaluator.statistics.repeats import Ratio
+
+
+def comparison_document(found: "Comparison") -> dict[str, Any]:
+    """The runs, the arms that they make, and what each further arm is of the first."""
+    runs = [run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in found.arms for run in arm.runs]
+    return {
+        "comparable": not found.reasons,
+        "reasons": list(found.reasons),
+        "interleaved": found.interleaved,
+        "arms": [_arm(arm) for arm in found.arms],
+        "findings": [
+            {"lock": arm.lock.id, "against": found.arms[0].lock.id} | _finding(one)
+            for arm, findings in found.findings
+            for one in findings
+        ],
+        "runs": runs,
+    }
+
+
+def _arm(arm: "Arm") -> dict[str, Any]:
+    chosen = {key: part for key, part in lock_document(arm.lock).items() if key in ("lock", "model", "framework")}
+    return chosen | {"control": arm.control, "runs": [run.id for run in arm.runs]}
+
+
+def _finding(one: "Finding") -> dict[str, Any]:
+    return {
+        "metric": one.metric,
+        **_ratio(one.ratio),
+        "control": None if one.control is None else _ratio(one.control),
+        "noise_floor": one.noise_floor,
+        "margin": one.margin,
+        "answer": one.answer,
+        "reason": one.reason,
+    }
+
+
+def _ratio(one: "Ratio") -> dict[str, Any]:
+    ends = {"ci": [one.ci.low, one.ci.high], "ci_90": [one.narrow.low, one.narrow.high]}
+    return {"ratio": one.value, **ends, "n": one.n, "paired": one.paired}
+
+
+def print_comparison(found: "Comparison") -> None:
+    """The figures of all arms side by side, then what each further arm is of the first."""
+    arms = [arm for arm in found.arms if not arm.control]
+    _print_side_by_side(arms)
+    for arm, findings in found.findings:
+        how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"
+        output.echo(f"\n{_name(arm)} against {_name(arms[0])}, in {how}")
+        rows = [
+            (
+                one.metric,
+                f"{one.ratio.value:.4g}",
+                _ends(one.ratio.ci),
+                _noise(one),
+                _share(one.margin),
+                one.answer,
+                one.reason,
+            )
+            for one in findings
+        ]
+        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer", ""), rows)
+
+
+def _print_side_by_side(arms: "list[Arm]") -> None:
+    """A column an arm, a line a metric: of several runs the centre and the interval between runs."""
+    cells = [_cells(arm) for arm in arms]
+    names = list(dict.fromkeys(name for arm in cells for name in arm))
+    runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
+    frameworks = [f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms]
+    rows = [("", *frameworks), ("", *runs), *((name, *(arm.get(name, "-") for arm in cells)) for name in names)]
+    output.print_table(("", *map(_name, arms)), rows)
+
+
+def _cells(arm: "Arm") -> dict[str, str]:
+    from evaluator.statistics.repeats import centre, is_exact, over_runs  # noqa: PLC0415 - numpy
+
+    shown = {}
+    for metric in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
+        values = arm.values(metric.key)
+        if len(values) == 1 or is_exact(metric.name, values):
+            shown[metric.key] = f"{figure(metric)} {interval(metric)}"
+        else:
+            ci = over_runs(values)
+            ends = f"[{in_unit(ci.low, metric.unit)}, {in_unit(ci.high, metric.unit)}]"
+            shown[metric.key] = f"{in_unit(centre(values), metric.unit)} {ends}"
+    return shown
+
+
+def _name(arm: "Arm") -> str:
+    return f"{arm.lock.model.name} {arm.lock.model.version}"
+
+
+def _ends(ci: "Interval") -> str:
+    ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
+    return f"[{', '.join(ends)}]"
+
+
+def _noise(one: "Finding") -> str:
+    return "-" if one.noise_floor is None else f"± {one.noise_floor:.2%}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"

@@ -1,0 +1,258 @@
+"""Runs, their figures and what they say of claims, as text for a person."""
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from api.cli import output
+from artifacts.digest import Digest
+from evaluator.records.calls import calls_of
+from evaluator.records.runs import Run, RunEnd
+from evaluator.statistics.figures import PREEMPTED_AT_MOST, Calls, Metric
+from registry.metrics import DEFINITIONS, is_quality
+
+if TYPE_CHECKING:
+    from evaluator.claims import Judged
+    from evaluator.repeating import Repetition
+    from registry.lockfile import Lock
+
+_WIDTH = 100
+_HEADLINE = 3
+_FIRST = ("latency_p50", "throughput")
+_SHORT_ID = len("sha256:") + 8
+_LAST_LINES = 20
+
+
+def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
+    """How a run ended, each metric with its interval, n and unit, and how its calls were disturbed."""
+    end = run.end
+    where = f"{run.start.isolation} on {run.start.platform_name}"
+    output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
+    if lock is not None:
+        output.echo(f"  {subject(lock)}")
+    if end is None:
+        return
+    if end.outcome == "failed":
+        output.echo(f"  {end.failure_class}: {end.failure_message}")
+    if {"verification", "run"} <= end.timings.keys():
+        spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
+        output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
+    if end.metrics:
+        output.echo()
+        print_metrics("metric", end.metrics)
+    calls = calls_of(run)
+    if calls is not None:
+        print_calls(calls)
+
+
+def subject(lock: "Lock") -> str:
+    """What was run on what: ``model/digits 1.0.0 on dataset/digits 1.0.0 (test), onnxruntime 1.31.1``."""
+    model, dataset, framework = lock.model, lock.dataset, lock.framework
+    on = f"{dataset.name} {dataset.version} ({dataset.split})"
+    return f"{model.name} {model.version} on {on}, {framework.name} {framework.version}"
+
+
+def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
+    """A line a metric."""
+    rows = [(metric.key, figure(metric), interval(metric), str(metric.n)) for metric in metrics]
+    output.print_table((title, "value", "95 % interval", "n"), rows)
+
+
+def print_calls(calls: Calls) -> None:
+    """What the calls took that nobody disturbed, and the CPU time of all; and whether too many were."""
+    disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%})"
+    output.echo(f"\n{disturbed}; the others, and the CPU time of all:")
+    print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
+    if calls.flagged:
+        output.echo(f"flagged: {flag(calls)}: others used this run's CPUs, and its times say little of the model")
+
+
+def flag(calls: Calls) -> str:
+    """Why a run is flagged."""
+    return f"{calls.share:.1%} of its calls were pre-empted, more than {PREEMPTED_AT_MOST:.0%}"
+
+
+def print_claims(judged: "Sequence[Judged]") -> None:
+    """What a run says of each claim, with the interval."""
+    if not judged:
+        return
+    output.echo()
+    rows = []
+    for one in judged:
+        claim, measured = one.claim, one.measured
+        unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
+        stated = f"{in_unit(claim.value, unit)} ± {in_unit(claim.tolerance, unit)}"
+        found = "-" if measured is None else f"{figure(measured)} {interval(measured)}"
+        rows.append((claim.metric, stated, found, one.answer))
+    output.print_table(("claim", "stated", "measured", "the claim"), rows)
+    for one in judged:
+        if one.answer != "holds":
+            output.echo(f"  {one.claim.metric}: {one.answer}: {one.reason}")
+
+
+def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
+    """The figures over several runs, how closely each is known, and why no more runs were made."""
+    output.echo(f"{len(repetition.runs)} runs: {repetition.reason}\n  {subject(lock)}\n")
+    rows = [
+        (
+            one.metric.key,
+            figure(one.metric),
+            interval(one.metric),
+            f"{one.width:.2%}" if math.isfinite(one.width) else "-",
+            "-" if one.wanted is None else f"{one.wanted:.2%}",
+        )
+        for one in repetition.metrics
+    ]
+    output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
+    for run in repetition.runs:
+        calls = calls_of(run)
+        if calls is not None and calls.flagged:
+            output.echo(f"flagged: {run.id}: {flag(calls)}")
+
+
+def figure(metric: Metric) -> str:
+    return in_unit(metric.value, metric.unit)
+
+
+def interval(metric: Metric) -> str:
+    return f"[{in_unit(metric.ci.low, metric.unit)}, {in_unit(metric.ci.high, metric.unit)}]"
+
+
+def in_unit(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "s":
+        return output.duration(value)
+    if unit == "fraction":
+        return f"{value:.4f}"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def print_run(run: Run, lock: "Lock", log: str | None) -> None:
+    """What was asked, where it ran, how long it took and what it left; ``log`` is its output, of a run that failed."""
+    end = run.end
+    if log is not None:
+        _section(f"its last lines of output (all of it: benchlock get {run.id})", log.splitlines()[-_LAST_LINES:])
+    _fields("asked", _question(lock))
+    _fields("ran", _surroundings(run))
+    if end is None:
+        return
+    _fields("took", {name.replace("_", " "): output.duration(spent) for name, spent in end.timings.items()})
+    _fields("measured by", _measured_by(end))
+    blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
+    _fields(f"left (benchlock get {run.id} writes it)", blobs)
+    named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
+    _section("packages", textwrap.wrap(named, _WIDTH, break_on_hyphens=False))
+
+
+def _question(lock: "Lock") -> dict[str, str]:
+    limits = lock.limits
+    settings = {name: value for name, value in lock.scenario.items() if name not in ("name", "seeds")}
+    told = {str(kind): f"{one.name} {one.version}" for kind, one in lock.artifacts().items()}
+    told["dataset"] += f", split {lock.dataset.split}"
+    return told | {
+        "scenario": _listed(str(lock.scenario["name"]), settings),
+        "limits": f"{output.duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {limits.cpus} CPUs, "
+        f"{limits.processes} processes",
+        "lock": lock.id,
+    }
+
+
+def _listed(name: str, settings: Mapping[str, Any]) -> str:
+    return ", ".join((name, *(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())))
+
+
+def _surroundings(run: Run) -> dict[str, str]:
+    start, host, flags = run.start, run.start.host, run.start.host.get("cpu_flags")
+    shown = {
+        "started": f"{start.started_at:%Y-%m-%d %H:%M:%S} UTC, attempt {start.attempt} of this lock",
+        "ended": "" if run.end is None else f"{run.end.ended_at:%Y-%m-%d %H:%M:%S} UTC",
+        "imported": "" if run.imported_at is None else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC: it ran elsewhere",
+        "in": f"a {start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
+        "image": start.image_id or "",
+        "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
+        "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
+        "memory": _memory(host.get("memory")),
+    }
+    shown |= {
+        fact: str(host[fact]) for fact in ("kernel", "governor", "engine", "accelerator", "driver") if host.get(fact)
+    }
+    if run.end is not None:
+        cpus, missing = run.end.details.get("cpus"), run.end.details.get("not_enforced")
+        shown |= {"bound to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
+        shown |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
+    return {name: text for name, text in shown.items() if text}
+
+
+def _memory(size: object) -> str:
+    return output.byte_count(size) if isinstance(size, int) else ""
+
+
+def _measured_by(end: RunEnd) -> dict[str, str]:
+    """The load generator's account and the thread counts, as far as the record has them in the form of today."""
+    loadgen, shown = end.details.get("loadgen"), dict[str, str]()
+    if isinstance(loadgen, dict):
+        valid = "valid" if loadgen.get("valid") else "not valid by its own early stopping"
+        shown["LoadGen"] = f"{loadgen.get('version')}, {valid}"
+        shown["sequence"] = str(loadgen.get("sequence_sha256", ""))
+    threads = end.details.get("threads")
+    if isinstance(threads, dict):
+        counts = threads.get("predictor")
+        told = counts if isinstance(counts, dict) else {}
+        shown["threads"] = ", ".join((f"{threads.get('requested')} asked for", *(f"{key} {told[key]}" for key in told)))
+    return {name: text for name, text in shown.items() if text}
+
+
+def _fields(title: str, fields: Mapping[str, str]) -> None:
+    if fields:
+        output.echo(f"\n{title}")
+        output.print_fields({f"  {name}": value for name, value in fields.items()})
+
+
+def _section(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        output.echo(f"\n{title}")
+        for line in lines:
+            output.echo(f"  {line}")
+
+
+def print_runs(runs: Sequence[Run], locks: "Mapping[Digest, Lock | None]") -> None:
+    """One line a run: what ran on what, how it ended, its first figures and what is to be known of them."""
+    rows = []
+    for run in runs:
+        lock = locks.get(run.start.lock)
+        rows.append((
+            run.id,
+            f"{run.start.started_at:%Y-%m-%d %H:%M}",
+            "-" if lock is None else f"{lock.model.name} {lock.model.version}",
+            "-" if lock is None else f"{lock.dataset.name} {lock.dataset.version}",
+            run.start.lock[:_SHORT_ID],
+            "running" if run.end is None else run.end.outcome,
+            ", ".join(_headline(run)),
+            "; ".join(_remarks(run)),
+        ))  # fmt: skip
+    output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "figures", ""), rows)
+
+
+def _headline(run: Run) -> list[str]:
+    """The first of its metrics: quality, then the median and the rate, then what there is."""
+    metrics = () if run.end is None else run.end.metrics
+
+    def place(metric: Metric) -> tuple[int, str]:
+        rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
+        return rank, metric.name
+
+    return [f"{metric.key} {figure(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
+
+
+def _remarks(run: Run) -> Iterator[str]:
+    if run.end is not None and run.end.failure_class:
+        yield run.end.failure_class
+    calls = calls_of(run)
+    if calls is not None and calls.flagged:
+        yield f"flagged: {calls.share:.0%} of the calls pre-empted"
+    if run.start.isolation == "process":
+        yield "process"
+    if run.imported_at is not None:
+        yield "imported"

@@ -1,0 +1,68 @@
+"""What commands share that run locks: their options, and the runner."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.invocation import Invocation
+from api.cli.output import say
+from artifacts.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from evaluator.records.runs import Isolation, Run
+    from registry.lockfile import Lock
+
+ISOLATION = click.option(
+    "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
+)
+ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Let a model's own code run in a process.")
+_SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
+
+
+def parse_isolation(text: str) -> "Isolation | None":
+    """The isolation that a user asks for, None where the choice is left."""
+    if not text:
+        return None
+    if text == "container":
+        return "container"
+    if text == "process":
+        return "process"
+    raise InvalidInputError(f"{text!r} is no isolation", next_step="write container or process")
+
+
+def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """What an option says of metrics, as fractions: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
+
+    Raises:
+        InvalidInputError: a text is none of that, or a metric stands twice.
+    """
+    shares: dict[str, float] = {}
+    for text in texts:
+        found = _SHARE.fullmatch(text)
+        share = 0.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
+        if found is None or not 0 < share < 1 or found["metric"] in shares:
+            raise InvalidInputError(
+                f"{text!r} is no metric and a share below 1 of its value, or stands twice",
+                where=f"{option} {text}",
+                next_step=f"write {option} latency_p50=2%",
+            )
+        shares[found["metric"]] = share
+    return shares
+
+
+def execute(
+    invocation: Invocation,
+    lock: "Lock",
+    isolation: "Isolation | None",
+    *,
+    allow_code: bool,
+    original: "Run | None" = None,
+    part_of: Mapping[str, Any] | None = None,
+) -> "Run":
+    """Run a lock on this machine; ``original`` is the run that this one repeats, ``part_of`` as ``Runner.run`` says."""
+    from api.wiring import build_runner  # noqa: PLC0415
+
+    runner = build_runner(invocation.opened, invocation.progress, say)
+    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)

@@ -1,0 +1,106 @@
+"""runs, and show of a run: what was recorded, read again."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli import output
+from api.cli.invocation import Invocation
+from api.cli.lock_commands import lock_document, read_lock
+from api.cli.output import say
+from api.cli.run_documents import claim_document, run_document
+from api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
+from artifacts.errors import BenchlockError
+from artifacts.store import read
+
+if TYPE_CHECKING:
+    from evaluator.claims import Judged
+    from evaluator.records.runs import Run
+    from evaluator.statistics.figures import Metric
+    from registry.lockfile import Lock
+
+
+@click.command()
+@click.option("--lock", metavar="LOCK", default="", help="Only the runs of this lock.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
+)
+@click.pass_obj
+def runs(invocation: Invocation, lock: str, limit: int) -> None:
+    """List runs, newest first."""
+    wanted = read_lock(invocation, lock).id if lock else None
+    found = invocation.opened.records.list(lock=wanted, limit=limit)
+    locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in found}}
+    if invocation.as_json:
+        output.print_json({"runs": [run_document(run) | _artifacts(locks[run.start.lock]) for run in found]})
+    else:
+        print_runs(found, locks)
+
+
+def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
+    """The lock, None where it is of a format that this version does not read: its runs are listed all the same."""
+    try:
+        return read_lock(invocation, id_)
+    except BenchlockError as error:
+        say(f"warning: {error.what}")
+        return None
+
+
+def _artifacts(lock: "Lock | None") -> dict[str, Any]:
+    """What was locked, but for the platforms: that of the run is in its own document."""
+    if lock is None:
+        return {}
+    return {key: part for key, part in lock_document(lock).items() if key != "platforms"}
+
+
+def show_run(invocation: Invocation, target: str) -> None:
+    """Show a run with everything that was recorded."""
+    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+
+    run = invocation.opened.records.get(parse_run_id(target))
+    lock = read_lock(invocation, run.start.lock)
+    judged = claims(invocation, lock, run)
+    if invocation.as_json:
+        output.print_json(answer_document(run, lock, judged, full=True))
+        return
+    print_answer(run, lock, judged)
+    print_run(run, lock, _log(invocation, run))
+
+
+def answer_document(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]", *, full: bool = False) -> dict[str, Any]:
+    """A run with what was locked and what it says of the model's claims, as JSON."""
+    return run_document(run, full=full) | _artifacts(lock) | {"claims": [claim_document(one) for one in judged]}
+
+
+def print_answer(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]") -> None:
+    """The same for a person."""
+    print_outcome(run, lock)
+    print_claims(judged)
+
+
+def claims(
+    invocation: Invocation, lock: "Lock", run: "Run", metrics: "tuple[Metric, ...] | None" = None
+) -> "tuple[Judged, ...]":
+    """What the run says of its model's claims; nothing, and a warning, where a manifest is not there to be read.
+
+    ``metrics`` are known better than by the run alone, of a run that was repeated.
+    """
+    from evaluator.claims import claims_of  # noqa: PLC0415
+
+    try:
+        return claims_of(lock, run, invocation.opened.store, metrics)
+    except BenchlockError as error:
+        say(f"warning: the model's claims cannot be judged: {error.what}")
+        return ()
+
+
+def _log(invocation: Invocation, run: "Run") -> str | None:
+    """The output of a run that failed, None where there is none to be read."""
+    if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
+        return None
+    try:
+        kept = read(invocation.opened.store, run.end.blobs["log"].digest, name=f"{run.id} log")
+    except BenchlockError as error:
+        say(f"warning: {error.what}")
+        return None
+    return kept.decode(errors="replace")

@@ -1,0 +1,101 @@
+"""What a run says of its model's claims: each holds, does not hold, or cannot be decided by this run."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import UNSET
+
+from artifacts.store import BlobStore
+from evaluator.records.runs import Run
+from evaluator.runner.verification import read_manifests
+from evaluator.statistics.figures import Metric
+from registry.constraints import Constraint
+from registry.lockfile import Lock, LockedDataset
+from registry.manifests.model import Claim, Model
+from registry.metrics import is_quality
+from registry.versions import parse_version
+
+Answer = Literal["holds", "does not hold", "can't be said yet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim and what the run says of it, with the ``reason`` in words; ``measured`` is None where it was not."""
+
+    claim: Claim
+    answer: Answer
+    reason: str
+    measured: Metric | None
+
+
+def claims_of(lock: Lock, run: Run, store: BlobStore, metrics: tuple[Metric, ...] | None = None) -> tuple[Judged, ...]:
+    """What a run of ``lock`` says of the claims that its model makes for that dataset; nothing of a run that failed.
+
+    ``metrics`` stand in for those of the run: of a run that was repeated, over all of them.
+
+    Raises:
+        IntegrityError: a manifest is missing, or not what its digest says.
+    """
+    if run.end is None or run.end.outcome != "done":
+        return ()
+    model = read_manifests(lock, store)["model"]
+    assert isinstance(model, Model)
+    return judge_claims(model, lock.dataset, run.end.metrics if metrics is None else metrics)
+
+
+def judge_claims(model: Model, dataset: LockedDataset, metrics: tuple[Metric, ...]) -> tuple[Judged, ...]:
+    """Every claim of ``model`` on the dataset and split of a done run, in the order of the manifest.
+
+    A claim states a band: its value, plus and minus its tolerance.
+
+    * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
+      holds. Outside, it cannot be said where the interval still reaches the band: so few samples do not tell the two
+      apart, and the author may have counted others of the same kind (a version that the claim admits too).
+    * A time is known as well as its interval says: inside the band the claim holds, outside it does not.
+    """
+    measured = {metric.name: metric for metric in metrics if metric.batch is None}
+    return tuple(_judged(claim, measured.get(claim.metric)) for claim in _on(model, dataset))
+
+
+def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
+    version = parse_version(dataset.version)
+    for claim in () if model.claims is UNSET else model.claims:
+        about = claim.dataset
+        admitted = Constraint.parse(about.version).admits(version, prereleases=True)
+        if admitted and (about.name, about.split) == (dataset.name, dataset.split):
+            yield claim
+
+
+def _judged(claim: Claim, measured: Metric | None) -> Judged:
+    if measured is None:
+        return Judged(claim, "can't be said yet", f"this run did not measure {claim.metric}", None)
+    band = (claim.value - claim.tolerance, claim.value + claim.tolerance)
+    least = -math.inf if measured.ci.low is None else measured.ci.low
+    most = math.inf if measured.ci.high is None else measured.ci.high
+    exact = is_quality(claim.metric)
+    if exact and _within((measured.value, measured.value), band):
+        return Judged(claim, "holds", "the value on these samples is within the tolerance", measured)
+    if not exact and _within((least, most), band):
+        return Judged(claim, "holds", "the whole interval is within the tolerance", measured)
+    if most < band[0] or least > band[1]:
+        return Judged(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
+    if exact:
+        few = f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed"
+        return Judged(claim, "can't be said yet", few, measured)
+    more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
+    return Judged(claim, "can't be said yet", more, measured)
+
+
+def _within(found: tuple[float, float], band: tuple[float, float]) -> bool:
+    """Whether ``found`` lies in ``band``, with room for what decimals lose in binary."""
+    room = 1e-9 * max(map(abs, band))
+    return band[0] - room <= found[0] and found[1] <= band[1] + room
+
+
+def _side(measured: Metric, band: tuple[float, float]) -> str:
+    above = measured.value > band[1]
+    better = {"higher": above, "lower": not above}.get(measured.direction)
+    word = "" if better is None else ", which is better" if better else ", which is worse"
+    return f"{'above' if above else 'below'} what is claimed{word}"

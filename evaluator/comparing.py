@@ -1,0 +1,181 @@
+"""Comparing locks by their runs: of runs that exist, or of runs made for it, which take turns.
+
+What drifts on a host (its clock, its temperature, its other users) drifts for all who take turns alike. The first lock
+takes a second turn in every round, as a control: how it differs from itself is the noise of this host on this day.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from artifacts.errors import InvalidInputError, RefusedError
+from evaluator.records.comparison import comparable, question_differences
+from evaluator.records.runs import Run
+from evaluator.statistics.equivalence import Finding, judge, judge_quality
+from evaluator.statistics.figures import Metric
+from evaluator.statistics.repeats import is_exact, ratio
+from registry.lockfile import Lock
+
+Margins = Mapping[str, float]
+"""By metric, the relative difference within which two locks count as equivalent; stated before they are run."""
+LockedRun = tuple[Lock, Run]
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run's record says of the comparison that it was made for; ``margins`` were stated before its first run."""
+
+    kind: Literal["comparison"] = "comparison"
+    id: str
+    round: int
+    rounds: int
+    arm: int
+    control: bool
+    margins: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Runs of one lock that count together; ``control`` where they are the first lock's second turns."""
+
+    lock: Lock
+    runs: tuple[Run, ...]
+    control: bool = False
+
+    def values(self, metric: str) -> list[float]:
+        """One value a run, in their order; of runs that have none, none."""
+        found = (_metrics(run).get(metric) for run in self.runs)
+        return [one.value for one in found if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``reasons``: why the runs are not comparable. ``findings`` of each further arm, against the first."""
+
+    arms: tuple[Arm, ...]
+    interleaved: bool
+    reasons: tuple[str, ...]
+    findings: tuple[tuple[Arm, tuple[Finding, ...]], ...]
+
+
+def check_question(locks: Sequence[Lock], margins: Margins) -> None:
+    """Nothing, where runs of ``locks`` will be comparable on one host, and ``margins`` are of metrics that all have.
+
+    Raises:
+        InvalidInputError: there is one lock alone, or a margin of something else.
+        RefusedError: the locks ask different questions; it says which.
+    """
+    if len(locks) < 2:  # noqa: PLR2004 - two make a pair
+        raise InvalidInputError("one lock alone cannot be compared", next_step="name two locks or more")
+    for name in margins:
+        if any(name not in lock.metrics for lock in locks):
+            raise InvalidInputError(
+                f"not every lock asks for {name}", where=name, next_step="state margins of metrics that all locks have"
+            )
+    reasons = [f"{other.id}: {reason}" for other in locks[1:] for reason in question_differences(locks[0], other)]
+    if reasons:
+        raise RefusedError(
+            f"runs of these locks would not be comparable with those of {locks[0].id}: {'; '.join(reasons)}",
+            next_step="lock requests that ask the same of the same dataset, with the same harness",
+        )
+
+
+def shared_margins(locks: Sequence[Lock]) -> Margins:
+    """What every lock states as ``equivalence``, and all alike."""
+    stated = [{str(name): float(share) for name, share in one.request.get("equivalence", {}).items()} for one in locks]
+    return {name: share for name, share in stated[0].items() if all(one.get(name) == share for one in stated)}
+
+
+def interleave(
+    locks: Sequence[Lock], once: Callable[[Lock, Mapping[str, Any]], Run], rounds: int, margins: Margins
+) -> Comparison:
+    """Run every lock once a round, and the first one once more; who begins rotates. Ends at a run that is not done.
+
+    ``once`` is handed what the run's record should say of the comparison, ``margins`` among it, before the run is made.
+    """
+    identity, pairs = secrets.token_hex(8), list[LockedRun]()
+    arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
+    for number in range(1, rounds + 1):
+        first = (number - 1) % len(arms)
+        for arm, control in (*arms[first:], *arms[:first]):
+            turn = Turn(id=identity, round=number, rounds=rounds, arm=arm, control=control, margins=dict(margins))
+            run = once(locks[arm], msgspec.to_builtins(turn))
+            pairs.append((locks[arm], run))
+            if run.end is None or run.end.outcome != "done":
+                return compare_runs(pairs)
+    return compare_runs(pairs)
+
+
+def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
+    """Compare runs that exist, each with its lock: those of one lock together, the lock named first with each other.
+
+    Of one lock alone the first run is compared with each other.
+
+    Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
+    stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
+    """
+    turns = _turns([run for _, run in pairs])
+    if turns is None:
+        locks = list({lock.id: lock for lock, _ in pairs}.values())
+        arms = [Arm(lock, tuple(run for other, run in pairs if other.id == lock.id)) for lock in locks]
+        if len(arms) == 1:
+            arms = [Arm(lock, (run,)) for lock, run in pairs]
+        return _compared(arms, shared_margins(locks), interleaved=False)
+    places: dict[tuple[bool, int], list[LockedRun]] = {}
+    for turn, pair in sorted(zip(turns, pairs, strict=True), key=lambda one: one[0].round):
+        places.setdefault((turn.control, turn.arm), []).append(pair)
+    arms = [Arm(found[0][0], tuple(run for _, run in found), control) for (control, _), found in sorted(places.items())]
+    return _compared(arms, turns[0].margins, interleaved=True)
+
+
+def _turns(runs: Sequence[Run]) -> list[Turn] | None:
+    """The turns of the runs, where all are of one comparison and every arm took part in the same rounds."""
+    found = [turn for turn in map(_turn, runs) if turn is not None]
+    if len(found) < len(runs) or len({turn.id for turn in found}) > 1:
+        return None
+    rounds: dict[tuple[bool, int], list[int]] = {}
+    for turn in found:
+        rounds.setdefault((turn.control, turn.arm), []).append(turn.round)
+    alike = {tuple(sorted(numbers)) for numbers in rounds.values()}
+    return found if len(alike) == 1 and (False, 0) in rounds and len(rounds) > 1 else None
+
+
+def _turn(run: Run) -> Turn | None:
+    """What an ended run's record says of its comparison; None where it says nothing that can be understood."""
+    try:
+        return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), Turn)
+    except msgspec.ValidationError:
+        return None
+
+
+def _compared(arms: Sequence[Arm], margins: Margins, *, interleaved: bool) -> Comparison:
+    first, control = arms[0], next((arm for arm in arms if arm.control), None)
+    reference = (first.lock, first.runs[0])
+    others = [(arm.lock, run) for arm in arms for run in arm.runs][1:]
+    reasons = [f"{one[1].id}: {reason}" for one in others for reason in comparable(reference, one)]
+    findings = tuple(
+        (arm, tuple(_findings(first, arm, control, margins, paired=interleaved))) for arm in arms[1:] if not arm.control
+    )
+    return Comparison(tuple(arms), interleaved, tuple(reasons), findings)
+
+
+def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, paired: bool) -> Iterator[Finding]:
+    """A finding on each metric that every run of both arms has, in the first arm's order."""
+    for name, metric in _metrics(first.runs[0]).items():
+        a, b = first.values(name), other.values(name)
+        if len(a) < len(first.runs) or len(b) < len(other.runs):
+            continue
+        if is_exact(name, a) and is_exact(name, b):
+            exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margins.get(name))
+            yield from () if exact is None else (exact,)
+            continue
+        found = ratio(a, b, paired=paired)
+        again = None if control is None else ratio(a, control.values(name), paired=paired)
+        if found is not None:
+            yield judge(name, metric.direction, found, again, margins.get(name))
+
+
+def _metrics(run: Run) -> dict[str, Metric]:
+    return {metric.key: metric for metric in (() if run.end is None else run.end.metrics)}

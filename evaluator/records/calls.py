@@ -1,0 +1,28 @@
+"""What a record says of single calls, read without trust: an imported record may say anything."""
+
+from typing import Any
+
+import msgspec
+
+from evaluator.records.runs import Run
+from evaluator.statistics.figures import Calls
+
+KEY = "calls"
+"""Where in a run's details they stand."""
+
+
+def calls_document(calls: Calls) -> dict[str, Any]:
+    """The calls as plain values, for a record's details."""
+    document: dict[str, Any] = msgspec.to_builtins(calls)
+    return document
+
+
+def calls_of(run: Run) -> Calls | None:
+    """The calls of an ended run, None where its record says nothing of them that can be understood."""
+    if run.end is None or KEY not in run.end.details:
+        return None
+    try:
+        found = msgspec.convert(run.end.details[KEY], Calls)
+    except msgspec.ValidationError:
+        return None
+    return found if 0 <= found.preempted <= found.n and found.n > 0 else None

@@ -1,0 +1,109 @@
+"""Whether two locks are equivalent in a metric, different, or not to be told apart by so many runs.
+
+That no difference was found is no evidence of equality: equivalence wants a margin that was stated before the runs, and
+the whole interval within it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.repeats import Ratio
+
+Answer = Literal["equivalent", "different", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one metric of two locks compares; ``reason`` says the answer in words.
+
+    ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
+    made; ``margin`` what was stated beforehand, None where nothing was.
+    """
+
+    metric: str
+    ratio: Ratio
+    control: Ratio | None
+    margin: float | None
+    answer: Answer
+    reason: str
+
+    @property
+    def noise_floor(self) -> float | None:
+        """How far from itself the first lock may seem to be: no smaller difference is told from noise. A fraction."""
+        return None if self.control is None else _farthest(self.control.ci)
+
+
+def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, margin: float | None) -> Finding:
+    """The finding on a metric, whose better ``direction`` is ``higher``, ``lower`` or neither.
+
+    Equivalent: the 90 % interval of the ratio lies within ``[1 - margin, 1 + margin]``, which is two one-sided tests at
+    5 % each (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), and so does that of the control. Different: the whole
+    95 % interval lies beyond the margin, or without a margin beyond equality, and the ratio beyond the noise floor.
+    """
+    change = f"{ratio.value - 1:+.1%}"
+    floor = 0.0 if control is None else _farthest(control.ci) or 0.0
+    answer, why = _answer(ratio, control, margin)
+    if answer == "different" and abs(ratio.value - 1) <= floor:
+        answer, why = "undecided", f"no more than the noise, in which the first lock differs from itself by {floor:.1%}"
+    if answer == "different" and direction in ("higher", "lower"):
+        why = f"{why}, which is {'better' if (ratio.value > 1) == (direction == 'higher') else 'worse'}"
+    return Finding(metric, ratio, control, margin, answer, f"{change}, {why}")
+
+
+def judge_quality(a: Metric, b: Metric, n: int, margin: float | None) -> Finding | None:
+    """The finding on a quality metric that every run of a lock gives alike: on the samples that were seen it is exact.
+
+    So a margin is decided without an interval. Without one, values are called different where their intervals, which
+    speak of other samples of the kind, do not meet. None where the first value is not positive: there is no ratio.
+    """
+    if a.value <= 0:
+        return None
+    value = b.value / a.value
+    exact = Ratio(value, Interval(value, value), Interval(value, value), n, paired=False)
+    change = f"{value - 1:+.2%} on these samples"
+    if margin is not None:
+        inside = _inside(exact.narrow, margin)
+        why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
+        return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{change}, {why}")
+    if value == 1 or _meet(a.ci, b.ci):
+        return Finding(a.name, exact, None, None, "undecided", f"{change}, and other samples may say otherwise")
+    return Finding(a.name, exact, None, None, "different", f"{change}, more than the choice of samples explains")
+
+
+def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[Answer, str]:
+    low, high = ratio.ci.low, ratio.ci.high
+    if low is None or high is None:
+        return "undecided", "in one run each, which says nothing of other runs"
+    allowed = 0.0 if margin is None else margin
+    if low > 1 + allowed or high < 1 - allowed:
+        return (
+            "different",
+            "more than the spread of the runs explains" if margin is None else f"beyond the margin of {margin:.1%}",
+        )
+    if margin is None:
+        return "undecided", "and no difference was found, which is no evidence that there is none"
+    if control is not None and not _inside(control.narrow, margin):
+        return (
+            "undecided",
+            f"and the noise alone reaches beyond the margin of {margin:.1%}: more rounds, or a quieter host",
+        )
+    if _inside(ratio.narrow, margin):
+        return "equivalent", f"and its interval lies within the margin of {margin:.1%}"
+    return "undecided", f"and its interval reaches across the margin of {margin:.1%}: more rounds would narrow it"
+
+
+def _farthest(ci: Interval) -> float | None:
+    """How far from 1 an interval of a ratio reaches; None where an end is not bounded."""
+    return None if ci.low is None or ci.high is None else max(abs(ci.low - 1), abs(ci.high - 1))
+
+
+def _inside(ci: Interval, margin: float) -> bool:
+    return ci.low is not None and ci.high is not None and 1 - margin <= ci.low and ci.high <= 1 + margin
+
+
+def _meet(a: Interval, b: Interval) -> bool:
+    ends = (a.low, a.high, b.low, b.high)
+    if None in ends:
+        return True
+    return max(a.low or 0.0, b.low or 0.0) <= min(a.high or 0.0, b.high or 0.0)

@@ -1,0 +1,140 @@
+"""Claims answered, runs repeated, locks compared by turns: real commands on the digits' model."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import BENCHLOCK, Commands
+from tests.support.digits import DIGITS, locked, model, request, written
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+CLAIMS = [
+    {"metric": "top1", "value": 0.99, "tolerance": 0.02},
+    {"metric": "top1", "value": 0.5, "tolerance": 0.02},
+    {"metric": "latency_p99", "value": 0.001, "tolerance": 0.001},
+    {"metric": "top5", "value": 1.0, "tolerance": 0.1},
+]
+STEPS = [
+    {"decode": {"color": "L", "exif": "ignore"}},
+    {"cast": {"dtype": "float32"}},
+    {"scale": {"factor": 0.0625}},
+    {"transpose": {"layout": "NCHW"}},
+]
+ON = {"name": "digits", "version": "^1.0", "split": "test"}
+
+
+@pytest.fixture(scope="module")
+def locks(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The locks of two models with the same graph; the first one claims something."""
+    folder = tmp_path_factory.mktemp("locks")
+    for name in ("first", "second"):
+        manifest = model(name, steps=STEPS) | (
+            {"claims": [{"dataset": ON} | claim for claim in CLAIMS]} if name == "first" else {}
+        )
+        registry.done("publish", DIGITS / "dataset.yaml", written(folder / f"{name}.yaml", manifest))
+    first, second = (locked(registry, folder, request(name)) for name in ("first", "second"))
+    return first, second
+
+
+def text(commands: Commands, *words: str | Path) -> str:
+    """What a person sees of a command that succeeds."""
+    done = subprocess.run(
+        [BENCHLOCK, *map(str, words)], env=commands.environment(), capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def repeated(registry: Commands, locks: tuple[Path, Path]) -> Any:  # noqa: ANN401 - a JSON document
+    return registry.done("run", locks[0], "--repeat", "2")
+
+
+def test_claims_are_answered_with_the_interval(repeated: Any) -> None:  # noqa: ANN401 - a JSON document
+    answers = [(one["metric"], one["answer"]) for one in repeated["claims"]]
+    assert answers[:2] == [("top1", "holds"), ("top1", "does not hold")]
+    assert answers[3] == ("top5", "can't be said yet")
+    low, high = repeated["claims"][0]["ci"]
+    assert low <= repeated["claims"][0]["measured"] <= high
+
+
+def test_a_run_is_repeated_and_its_figures_are_over_the_runs(
+    registry: Commands, repeated: Any  # noqa: ANN401 - a JSON document
+) -> None:  # fmt: skip
+    repetition = repeated["repetition"]
+    assert (len(repetition["runs"]), repetition["narrow"]) == (2, True)
+    p50 = next(one for one in repetition["metrics"] if one["name"] == "latency_p50")
+    assert p50["n"] == 2
+    assert p50["ci"][0] < p50["value"] < p50["ci"][1]
+    told = registry.done("show", repetition["runs"][1])["details"]["part_of"]
+    assert told == {"kind": "repetition", "number": 2, "most": 2, "until": {}}
+
+
+def test_a_run_says_how_its_calls_were_disturbed(repeated: Any) -> None:  # noqa: ANN401 - a JSON document
+    calls = repeated["calls"]
+    assert calls["n"] == next(one["n"] for one in repeated["metrics"] if one["name"] == "latency_p50")
+    assert calls["flagged"] is (calls["preempted"] > 0.05 * calls["n"])
+    assert {one["name"] for one in calls["cpu_time"]} == {"cpu_time_p50", "cpu_time_p90", "cpu_time_p99"}
+
+
+def test_a_run_can_be_read(registry: Commands, locks: tuple[Path, Path], repeated: Any) -> None:  # noqa: ANN401 - JSON
+    run = repeated["run"]
+    listed = text(registry, "runs")
+    line = next(line for line in listed.splitlines() if line.startswith(run))
+    assert "first 1.0.0" in line
+    assert "top1 0.9" in line
+    shown = text(registry, "show", run)
+    for part in ("first 1.0.0 on digits 1.0.0 (test)", "does not hold: the whole interval is above", "asked", "took"):
+        assert part in shown, part
+    assert all(len(line) < 180 for line in shown.splitlines()), shown
+    assert "lock" in text(registry, "runs", "--lock", locks[0])
+
+
+def test_locks_are_compared_by_turns(registry: Commands, locks: tuple[Path, Path]) -> None:
+    words = ("--interleave", *locks, "--rounds", "3", "--margin", "latency_p50=99%")
+    answer = registry.call("compare", *words)
+    assert answer.code in (0, 1), answer  # whether so few rounds on this host decide it, is no part of this test
+    found = answer.document
+    assert (found["comparable"], found["interleaved"], len(found["runs"])) == (True, True, 9)
+    assert [(arm["model"]["name"], arm["control"], len(arm["runs"])) for arm in found["arms"]] == [
+        ("first", False, 3), ("second", False, 3), ("first", True, 3)
+    ]  # fmt: skip
+    p50 = next(one for one in found["findings"] if one["metric"] == "latency_p50")
+    assert (p50["n"], p50["paired"], p50["margin"]) == (3, True, 0.99)
+    assert p50["ci"][0] < p50["ratio"] < p50["ci"][1]
+    assert p50["noise_floor"] > 0
+    assert (answer.code == 0) is (p50["answer"] == "equivalent")
+    again = registry.done("compare", *(run for arm in found["arms"][::-1] for run in arm["runs"]))
+    assert next(one for one in again["findings"] if one["metric"] == "latency_p50") == p50
+    shown = text(registry, "compare", *(run for arm in found["arms"] for run in arm["runs"]))
+    assert "second 1.0.0 against first 1.0.0, in 3 rounds" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--margin", "latency_p50=5%"), "for runs that are yet to be made"),
+        (("--interleave", "--margin", "latency_p50=5"), "no metric and a share below 1"),
+        (("--interleave", "--margin", "miou=5%"), "not every lock asks for miou"),
+    ],
+)
+def test_what_cannot_be_compared_so_is_invalid(
+    registry: Commands, locks: tuple[Path, Path], words: tuple[str, ...], reason: str
+) -> None:
+    assert reason in registry.error(2, "compare", *locks, *words)["message"]
+
+
+def test_another_question_is_refused_before_anything_runs(
+    registry: Commands, locks: tuple[Path, Path], tmp_path: Path
+) -> None:
+    other = locked(registry, tmp_path, request("second", duration="200ms"))
+    before = len(registry.done("runs", "--limit", "1000")["runs"])
+    assert "the scenario differs" in registry.error(1, "compare", "--interleave", locks[0], other)["message"]
+    assert len(registry.done("runs", "--limit", "1000")["runs"]) == before
+
+
+def test_more_runs_must_be_allowed_than_a_first_look_needs(registry: Commands, locks: tuple[Path, Path]) -> None:
+    assert "too few" in registry.error(2, "run", locks[0], "--repeat", "4", "--until", "latency_p50=2%")["message"]
+    assert "needs a most" in registry.error(2, "run", locks[0], "--until", "latency_p50=2%")["message"]

@@ -1,0 +1,155 @@
+"""Runs as a person reads them: nothing is left out that a figure needs, and nothing is too long for a line."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from api.cli.comparisons import comparison_document, print_comparison
+from api.cli.run_documents import claim_document, repetition_document, run_document
+from api.cli.run_tables import print_claims, print_outcome, print_repetition, print_run, print_runs
+from artifacts.digest import Descriptor, digest_bytes
+from evaluator.claims import judge_claims
+from evaluator.comparing import compare_runs
+from evaluator.records.calls import KEY, calls_document
+from evaluator.records.runs import Run, RunEnd
+from evaluator.repeating import repeat
+from evaluator.statistics.figures import Calls, Interval, Metric
+from registry.manifests.model import Model
+from tests.support.recorded import DONE, NOON, recorded
+from tests.support.variants import variant
+
+CLAIMED = variant({
+    "model": {"claims": [{"metric": "top1", "value": 0.9, "tolerance": 0.01,
+                          "dataset": {"name": "digits", "version": "*", "split": "test"}}]},
+})  # fmt: skip
+LOCK = CLAIMED.lock
+TOP1 = Metric("top1", 0.75, "fraction", "higher", 200, Interval(0.68, 0.81), 1)
+P50 = Metric("latency_p50", 0.0000421, "s", "lower", 900, Interval(0.000042, None), 1)
+CALLS = Calls(900, 90, "thread", (dataclasses.replace(P50, n=810),), (dataclasses.replace(P50, name="cpu_time_p50"),))
+DETAILS: dict[str, Any] = {
+    KEY: calls_document(CALLS),
+    "cpus": [1],
+    "loadgen": {"version": "6.0.17", "valid": True, "sequence_sha256": "ab" * 32},
+    "threads": {"requested": 1, "predictor": {"intra_op": 1}},
+}
+END = dataclasses.replace(
+    DONE,
+    metrics=(TOP1, P50),
+    details=DETAILS,
+    timings={"verification": 0.2, "run": 1.5},
+    packages={"numpy": "2.4.0"},
+    blobs={"samples": Descriptor(digest_bytes(b"s"), 7200)},
+)
+
+
+def run(end: RunEnd | None = END) -> Run:
+    return recorded(end, lock=LOCK.id)
+
+
+def test_an_outcome_has_every_figure_with_its_interval_and_n(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(run(), LOCK)
+    shown = capsys.readouterr().out
+    assert "digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1" in shown
+    assert ["top1", "0.7500", "[0.6800,", "0.8100]", "200"] in [line.split() for line in shown.splitlines()]
+    assert "42.1 µs" in shown
+    assert "90 of 900 calls were pre-empted (10.0%)" in shown
+    assert "cpu_time_p50" in shown
+    assert "flagged: 10.0% of its calls were pre-empted, more than 5%" in shown
+
+
+def test_a_document_has_the_flag_and_the_figures_without_preemption() -> None:
+    calls = run_document(run())["calls"]
+    assert (calls["n"], calls["preempted"], calls["flagged"], calls["scope"]) == (900, 90, True, "thread")
+    assert [(one["name"], one["n"]) for one in calls["without_preemption"]] == [("latency_p50", 810)]
+    assert [one["name"] for one in calls["cpu_time"]] == ["cpu_time_p50"]
+    assert run_document(run(None))["calls"] is None
+
+
+def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(run(), LOCK, None)
+    shown = capsys.readouterr().out
+    for part in (
+        "scenario   single_stream, min queries 662", "1 CPUs", "lock", "2 of A CPU", "24.0 GiB", "Linux 6.1",
+        "bound to  CPU 1", "verification  200 ms", "6.0.17, valid", "1 asked for, intra_op 1", "7.0 KiB", "numpy 2.4.0",
+    ):  # fmt: skip
+        assert part in shown, part
+    assert "avx2" not in shown  # a hundred flags are no reading
+
+
+def test_a_run_that_failed_is_shown_with_its_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = run(RunEnd(outcome="failed", ended_at=NOON, failure_class="load", failure_message="it broke"))
+    print_outcome(failed, LOCK)
+    print_run(failed, LOCK, "\n".join(f"line {number}" for number in range(40)))
+    shown = capsys.readouterr().out
+    assert "load: it broke" in shown
+    assert "line 39" in shown
+    assert "line 19" not in shown
+
+
+def test_what_an_imported_record_says_breaks_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {"cpus": 3, "loadgen": [], "threads": "all", "not_enforced": {}, KEY: 7}
+    print_run(recorded(dataclasses.replace(END, details=odd), lock=LOCK.id, cpu_flags=1, memory="much"), LOCK, None)
+    print_runs([recorded(dataclasses.replace(END, details=odd))], {})
+    assert "numpy 2.4.0" in capsys.readouterr().out
+
+
+def test_runs_are_told_apart_by_what_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = RunEnd(outcome="failed", ended_at=NOON, failure_class="load", failure_message="it broke")
+    print_runs([run(), run(None), run(failed)], {LOCK.id: LOCK})
+    _, _, done, running, broken = capsys.readouterr().out.splitlines()
+    assert "digits 1.0.0" in done
+    assert f"{LOCK.id[:15]}  " in done
+    assert "top1 0.7500, latency_p50 42.1 µs" in done
+    assert "flagged: 10% of the calls pre-empted" in done
+    assert "running" in running
+    assert broken.rstrip().endswith("load")
+
+
+def test_a_claim_is_shown_with_the_answer_and_the_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    model = next(one for one in CLAIMED.manifests.values() if isinstance(one, Model))
+    judged = judge_claims(model, LOCK.dataset, (TOP1, P50))
+    print_claims(judged)
+    shown = capsys.readouterr().out
+    assert "0.9000 ± 0.0100" in shown
+    assert "0.7500 [0.6800, 0.8100]" in shown
+    assert "does not hold: the whole interval is below what is claimed, which is worse" in shown
+    document = claim_document(judged[0])
+    assert (document["answer"], document["measured"], document["ci"]) == ("does not hold", 0.75, [0.68, 0.81])
+    print_claims(())
+    assert capsys.readouterr().out == ""
+
+
+def test_a_repetition_says_how_closely_figures_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    repetition = repeat(lambda _: run(), {"latency_p50": 0.02}, 9)
+    print_repetition(repetition, LOCK)
+    shown = capsys.readouterr().out
+    assert "5 runs: every interval that was asked for is narrow enough after 5 runs" in shown
+    assert "2.00%" in shown
+    assert shown.count("flagged: run/") == 5
+    document = repetition_document(repetition)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert (len(document["runs"]), document["narrow"], document["metrics"][1]["until"]) == (5, True, 0.02)
+
+
+def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
+    repetition = repeat(lambda _: run(), {}, 1)
+    print_repetition(repetition, LOCK)
+    assert "[-, -]" in capsys.readouterr().out
+    assert repetition_document(repetition)["metrics"][1]["width"] is None
+
+
+def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    other = variant({"model": {"name": "other"}, "request": {"model": {"name": "other", "version": "*"}}}).lock
+    found = compare_runs([(LOCK, run()), (other, recorded(END, lock=other.id))])
+    print_comparison(found)
+    shown = capsys.readouterr().out
+    assert "digits 1.0.0" in shown.splitlines()[0]
+    assert "other 1.0.0" in shown.splitlines()[0]
+    assert "other 1.0.0 against digits 1.0.0, in runs that did not take turns" in shown
+    assert "says nothing of other runs" in shown
+    document = comparison_document(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)
+    assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]

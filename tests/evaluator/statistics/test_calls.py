@@ -1,0 +1,72 @@
+"""Calls with and without pre-emption: what is flagged, and what the undisturbed ones took."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from artifacts.errors import InvalidInputError
+from evaluator.statistics.calls import describe_calls
+from evaluator.statistics.figures import Calls
+from evaluator.statistics.samples import Samples, read_samples
+
+MILLISECOND = 1_000_000
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Samples:
+    """100 calls: 90 of 1 ms that nobody disturbed, then 10 of 5 ms that were; each took 0.8 ms of CPU."""
+    preempted = np.repeat(np.array([0, 1], np.uint8), (90, 10))
+    columns: dict[str, np.ndarray] = {
+        "latency_ns": np.where(preempted, 5, 1).astype(np.int64) * MILLISECOND,
+        "cpu_ns": np.full(100, 800_000, np.int64),
+        "preempted": preempted,
+    }
+    save_file(columns, tmp_path / "samples")
+    return read_samples(tmp_path / "samples")
+
+
+def test_the_figures_of_undisturbed_calls_stand_beside_all_of_them(samples: Samples) -> None:
+    found = describe_calls(samples, "thread")
+    assert found is not None
+    assert (found.n, found.preempted, found.share, found.flagged, found.scope) == (100, 10, 0.1, True, "thread")
+    assert [(one.name, one.n) for one in found.undisturbed] == [
+        ("latency_p50", 90), ("latency_p90", 90), ("latency_p99", 90)
+    ]  # fmt: skip
+    assert [one.value for one in found.undisturbed] == pytest.approx([0.001] * 3)
+    assert [one.value for one in found.cpu_time] == pytest.approx([0.0008] * 3)
+    assert found.cpu_time[0].ci.low is not None
+    assert found.cpu_time[2].ci.high is None  # p99 of 100 has no upper end
+
+
+@pytest.mark.parametrize(("preempted", "flagged"), [(5, False), (6, True)])
+def test_more_than_five_in_a_hundred_are_flagged(preempted: int, *, flagged: bool) -> None:
+    assert Calls(100, preempted, "thread").flagged is flagged
+
+
+def test_where_every_call_was_disturbed_none_is_left() -> None:
+    every = Samples(np.ones(3), None, np.ones(3, np.bool_))
+    found = describe_calls(every, "process")
+    assert found == Calls(3, 3, "process")
+
+
+def test_without_the_counts_nothing_is_said() -> None:
+    assert describe_calls(Samples(np.ones(3)), "process") is None
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ({"cpu_ns": np.ones(2, np.int64)}, "cpu_ns has another length"),
+        ({"cpu_ns": np.ones(3, np.float64)}, "cpu_ns is no series"),
+        ({"preempted": np.ones(4, np.uint8)}, "preempted has another length"),
+        ({"preempted": np.ones(3, np.float32)}, "preempted is no series"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(
+    tmp_path: Path, column: dict[str, np.ndarray], reason: str
+) -> None:
+    save_file({"latency_ns": np.ones(3, np.int64)} | column, tmp_path / "samples")
+    with pytest.raises(InvalidInputError, match=reason):
+        read_samples(tmp_path / "samples")

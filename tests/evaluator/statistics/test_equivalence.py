@@ -1,0 +1,107 @@
+"""Equivalent, different or undecided: every answer, with and without a margin, with and without a control."""
+
+import numpy as np
+import pytest
+
+from evaluator.statistics.equivalence import judge, judge_quality
+from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.intervals import UNBOUNDED
+from evaluator.statistics.repeats import Ratio, ratio
+
+QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)
+LOUD = Ratio(1.01, Interval(0.90, 1.13), Interval(0.92, 1.11), 6, paired=True)
+
+
+def found(low: float, high: float) -> Ratio:
+    """A ratio between these ends at 95 %, and a little closer at 90 %."""
+    middle, closer = (low + high) / 2, (high - low) / 10
+    return Ratio(middle, Interval(low, high), Interval(low + closer, high - closer), 6, paired=True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "control", "answer", "reason"),
+    [
+        (0.99, 1.02, QUIET, "equivalent", "within the margin of 5.0%"),
+        (0.99, 1.02, None, "equivalent", "within the margin of 5.0%"),
+        (0.94, 1.02, QUIET, "undecided", "reaches across the margin"),
+        (0.99, 1.08, QUIET, "undecided", "more rounds would narrow it"),
+        (0.99, 1.02, LOUD, "undecided", "the noise alone reaches beyond the margin"),
+        (1.08, 1.12, QUIET, "different", "+10.0%, beyond the margin of 5.0%, which is worse"),
+        (0.88, 0.92, QUIET, "different", "-10.0%, beyond the margin of 5.0%, which is better"),
+        (1.06, 1.10, LOUD, "undecided", "no more than the noise, in which the first lock differs from itself by 13.0%"),
+    ],
+)
+def test_a_margin_is_decided_by_the_whole_interval(
+    low: float, high: float, control: Ratio | None, answer: str, reason: str
+) -> None:
+    judged = judge("latency_p50", "lower", found(low, high), control, 0.05)
+    assert judged.answer == answer
+    assert reason in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "control", "answer", "reason"),
+    [
+        (0.99, 1.02, QUIET, "undecided", "no evidence that there is none"),
+        (1.02, 1.04, QUIET, "different", "more than the spread of the runs explains, which is better"),
+        (0.95, 0.99, None, "different", "which is worse"),
+        (1.001, 1.009, QUIET, "undecided", "no more than the noise"),
+    ],
+)
+def test_without_a_margin_nothing_is_equivalent(
+    low: float, high: float, control: Ratio | None, answer: str, reason: str
+) -> None:
+    judged = judge("throughput", "higher", found(low, high), control, None)
+    assert judged.answer == answer
+    assert reason in judged.reason
+
+
+def test_one_run_each_decides_nothing() -> None:
+    judged = judge("latency_p50", "lower", Ratio(2.0, UNBOUNDED, UNBOUNDED, 1, paired=False), None, 0.05)
+    assert (judged.answer, judged.reason) == ("undecided", "+100.0%, in one run each, which says nothing of other runs")
+
+
+def test_a_metric_without_a_direction_is_no_better_and_no_worse() -> None:
+    assert judge("optimal_batch", "none", found(1.9, 2.1), None, None).reason.endswith("explains")
+
+
+def test_the_noise_floor_is_what_the_control_reaches() -> None:
+    assert judge("latency_p50", "lower", found(0.99, 1.01), LOUD, None).noise_floor == pytest.approx(0.13)
+    assert judge("latency_p50", "lower", found(0.99, 1.01), None, None).noise_floor is None
+
+
+def test_what_differs_by_the_margin_passes_for_equivalent_5_times_in_100_at_most() -> None:
+    random = np.random.default_rng(5)
+    passed, tries = 0, 2000
+    for _ in range(tries):
+        a = np.exp(random.normal(scale=0.01, size=6))
+        b = np.exp(random.normal(scale=0.01, size=6)) * 1.05
+        measured = ratio(list(a), list(b), paired=True)
+        assert measured is not None
+        passed += judge("latency_p50", "lower", measured, None, 0.05).answer == "equivalent"
+    assert passed / tries <= 0.06  # of a truth of 0.05, two standard errors
+
+
+def quality(value: float, low: float, high: float) -> Metric:
+    return Metric("top1", value, "fraction", "higher", 200, Interval(low, high), 1)
+
+
+@pytest.mark.parametrize(
+    ("other", "margin", "answer", "reason"),
+    [
+        (quality(0.80, 0.74, 0.86), None, "undecided", "+0.00% on these samples"),
+        (quality(0.82, 0.76, 0.87), None, "undecided", "other samples may say otherwise"),
+        (quality(0.99, 0.96, 1.00), None, "different", "more than the choice of samples explains"),
+        (quality(0.82, 0.76, 0.87), 0.05, "equivalent", "+2.50% on these samples, within the margin of 5.0%"),
+        (quality(0.70, 0.63, 0.76), 0.05, "different", "-12.50% on these samples, beyond the margin of 5.0%"),
+    ],
+)
+def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, answer: str, reason: str) -> None:
+    judged = judge_quality(quality(0.80, 0.74, 0.86), other, 6, margin)
+    assert judged is not None
+    assert judged.answer == answer
+    assert reason in judged.reason
+
+
+def test_quality_that_is_zero_has_no_ratio() -> None:
+    assert judge_quality(quality(0.0, 0.0, 0.02), quality(0.5, 0.4, 0.6), 1, None) is None

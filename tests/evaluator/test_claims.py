@@ -1,0 +1,87 @@
+"""What a run says of its model's claims: every answer, for figures of quality and of time."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evaluator.claims import Judged, judge_claims
+from evaluator.statistics.figures import Interval, Metric
+from registry.lockfile import LockedDataset
+from registry.manifests.model import Claim, ClaimDataset, Model
+from tests.support.variants import variant
+
+ON = {"name": "digits", "version": "^1.0", "split": "test"}
+DATASET = LockedDataset(name="digits", version="1.2.0", digest=variant({}).lock.dataset.digest, split="test")
+TOP1 = Metric("top1", 0.875, "fraction", "higher", 200, Interval(0.821, 0.917), 1)
+P50 = Metric("latency_p50", 0.0020, "s", "lower", 900, Interval(0.0019, 0.0021), 1)
+
+
+def model(*claims: dict[str, Any]) -> Model:
+    """The model with claims of the dataset ``ON``, or as they say."""
+    stated = [{"dataset": ON} | claim for claim in claims]
+    manifests = variant({"model": {"claims": stated}}).manifests.values()
+    return next(one for one in manifests if isinstance(one, Model))
+
+
+def judged(metric: str, value: float, tolerance: float, *measured: Metric) -> Judged:
+    (found,) = judge_claims(model({"metric": metric, "value": value, "tolerance": tolerance}), DATASET, measured)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance", "answer", "reason"),
+    [
+        (0.875, 0.0, "holds", "on these samples"),
+        (0.87, 0.01, "holds", "on these samples"),
+        (0.885, 0.01, "holds", "on these samples"),  # the very edge, which no binary number is
+        (0.90, 0.01, "can't be said yet", "200 samples do not tell it"),
+        (0.93, 0.01, "does not hold", "below what is claimed, which is worse"),
+        (0.80, 0.02, "does not hold", "above what is claimed, which is better"),
+    ],
+)
+def test_quality_is_exact_on_the_samples_that_were_seen(
+    value: float, tolerance: float, answer: str, reason: str
+) -> None:
+    found = judged("top1", value, tolerance, TOP1)
+    assert (found.answer, found.measured) == (answer, TOP1)
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance", "answer", "reason"),
+    [
+        (0.0020, 0.0002, "holds", "whole interval"),
+        (0.0020, 0.00005, "can't be said yet", "reaches beyond"),
+        (0.0023, 0.0002, "can't be said yet", "reaches beyond"),
+        (0.0030, 0.0002, "does not hold", "below what is claimed, which is better"),
+        (0.0010, 0.0002, "does not hold", "above what is claimed, which is worse"),
+    ],
+)
+def test_a_time_is_known_as_well_as_its_interval_says(value: float, tolerance: float, answer: str, reason: str) -> None:
+    found = judged("latency_p50", value, tolerance, P50)
+    assert found.answer == answer
+    assert reason in found.reason
+
+
+def test_an_end_that_nothing_bounds_decides_nothing_by_itself() -> None:
+    open_above = replace(P50, ci=Interval(0.0019, None))
+    assert judged("latency_p50", 0.0020, 0.01, open_above).answer == "can't be said yet"
+    assert judged("latency_p50", 0.0010, 0.0001, open_above).answer == "does not hold"
+
+
+def test_a_metric_that_was_not_measured_cannot_be_said_yet() -> None:
+    found = judged("top5", 0.99, 0.01, TOP1)
+    assert found == Judged(found.claim, "can't be said yet", "this run did not measure top5", None)
+
+
+@pytest.mark.parametrize("other", [{"name": "letters"}, {"version": "^2.0"}, {"split": "bare"}])
+def test_claims_of_other_samples_are_not_judged(other: dict[str, str]) -> None:
+    claim = {"metric": "top1", "value": 0.1, "tolerance": 0.0}
+    stated = model(claim | {"dataset": ON | other}, claim)
+    (found,) = judge_claims(stated, DATASET, (TOP1,))
+    assert found.claim == Claim(metric="top1", value=0.1, tolerance=0.0, dataset=ClaimDataset(**ON))
+
+
+def test_a_model_without_claims_is_asked_for_none() -> None:
+    assert judge_claims(model(), DATASET, (TOP1,)) == ()

@@ -1,0 +1,189 @@
+"""Locks compared by their runs: by turns with a control, or by runs that exist; and what is refused."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from artifacts.errors import InvalidInputError, RefusedError
+from evaluator.comparing import Comparison, check_question, compare_runs, interleave, shared_margins
+from evaluator.records.runs import Run
+from registry.lockfile import Lock
+from tests.support.recorded import DONE, metric, recorded
+from tests.support.variants import variant
+
+
+def lock(name: str, **request: Any) -> Lock:  # noqa: ANN401 - keys of a request
+    """A lock of the model ``name``; the question is the same but for what is given."""
+    asked = {"model": {"name": name, "version": "*"}} | request
+    return variant({"model": {"name": name}, "request": asked}).lock
+
+
+A = lock("digits", equivalence={"latency_p50": 0.1})
+B = lock("other", equivalence={"latency_p50": 0.1})
+FASTER = lock("faster")
+SLOW_SECOND_LOCK = 1.5
+DRIFT = (1.00, 1.10, 1.21, 1.05, 1.15, 1.02)
+"""What every run of a round is slowed by."""
+
+
+def timed(lock: Lock, seconds: float, part_of: Mapping[str, Any] | None = None, top1: float = 0.75) -> Run:
+    details = {} if part_of is None else {"part_of": dict(part_of)}
+    metrics = (metric("top1", top1), metric("latency_p50", seconds))
+    return recorded(dataclasses.replace(DONE, metrics=metrics, details=details), lock=lock.id)
+
+
+class Bench:
+    """Runs whose times drift from round to round; the control is off by a tenth of a percent, up and down."""
+
+    def __init__(self) -> None:
+        self.order: list[tuple[int, str, bool]] = []
+        self.fails_at: int | None = None
+
+    def once(self, lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        self.order.append((part_of["round"], lock.model.name, part_of["control"]))
+        if len(self.order) == self.fails_at:
+            broken = dataclasses.replace(DONE, outcome="failed", failure_class="crash", failure_message="broken")
+            return recorded(broken, lock=lock.id)
+        seconds = 0.001 * DRIFT[part_of["round"] - 1] * (1.0 if lock.id == A.id else SLOW_SECOND_LOCK)
+        if part_of["control"]:
+            seconds *= 1.001 if part_of["round"] % 2 else 0.999
+        return timed(lock, seconds, part_of)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def finding(found: Comparison, name: str = "latency_p50", arm: int = 0) -> Any:  # noqa: ANN401 - a finding
+    return next(one for one in found.findings[arm][1] if one.metric == name)
+
+
+def test_every_lock_has_a_turn_a_round_the_first_two_and_who_begins_rotates(bench: Bench) -> None:
+    interleave([A, B], bench.once, 3, {})
+    a, b, again = ("digits", False), ("other", False), ("digits", True)
+    expected = [(1, a, b, again), (2, b, again, a), (3, again, a, b)]
+    assert bench.order == [(number, *turn) for number, *turns in expected for turn in turns]
+
+
+def test_a_drift_that_all_share_is_no_difference(bench: Bench) -> None:
+    found = interleave([A, B], bench.once, 6, {"latency_p50": 0.05})
+    assert (found.interleaved, found.reasons, len(found.findings)) == (True, (), 1)
+    latency = finding(found)
+    assert latency.ratio.value == pytest.approx(1.5)
+    assert latency.ratio.ci.low == pytest.approx(1.5)
+    assert latency.ratio.ci.high == pytest.approx(1.5)
+    assert (latency.ratio.paired, latency.ratio.n, latency.margin, latency.answer) == (True, 6, 0.05, "different")
+    assert "which is worse" in latency.reason
+    assert 0.001 < latency.noise_floor < 0.003
+    assert (finding(found, "top1").ratio.value, finding(found, "top1").answer) == (1.0, "undecided")
+
+
+def test_a_lock_is_equivalent_to_itself(bench: Bench) -> None:
+    found = interleave([A, A], bench.once, 4, {"latency_p50": 0.02})
+    assert finding(found).answer == "equivalent"
+
+
+def test_several_locks_are_each_compared_with_the_first(bench: Bench) -> None:
+    found = interleave([A, B, FASTER], bench.once, 3, {})
+    assert [arm.lock.id for arm, _ in found.findings] == [B.id, FASTER.id]
+    assert len(bench.order) == 12
+
+
+def test_the_runs_tell_the_same_when_they_are_compared_again_in_any_order(bench: Bench) -> None:
+    made = interleave([A, B], bench.once, 4, {"latency_p50": 0.05})
+    pairs = [(arm.lock, run) for arm in made.arms for run in arm.runs]
+    again = compare_runs(pairs[::-1])
+    assert [arm.lock.id for arm in again.arms] == [A.id, B.id, A.id]
+    assert finding(again) == finding(made)  # the margin too, which the records say was stated beforehand
+
+
+def test_a_part_of_a_comparison_is_none(bench: Bench) -> None:
+    made = interleave([A, B], bench.once, 4, {"latency_p50": 0.05})
+    pairs = [(arm.lock, run) for arm in made.arms for run in arm.runs]
+    found = compare_runs(pairs[1:])
+    assert (found.interleaved, finding(found).ratio.paired, finding(found).control) == (False, False, None)
+    assert finding(found).margin == 0.1  # what both locks state
+
+
+def test_a_run_that_fails_ends_the_rounds(bench: Bench) -> None:
+    bench.fails_at = 5
+    found = interleave([A, B], bench.once, 4, {})
+    assert len(bench.order) == 5
+    assert not found.interleaved
+    assert [reason for reason in found.reasons if reason.endswith("has no result")]
+
+
+def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
+    found = compare_runs([(A, timed(A, 0.0010)), (B, timed(B, 0.0015)), (A, timed(A, 0.0011)), (B, timed(B, 0.0016))])
+    assert [len(arm.runs) for arm in found.arms] == [2, 2]
+    latency = finding(found)
+    assert (latency.ratio.paired, latency.ratio.n, latency.margin) == (False, 2, 0.1)
+    assert latency.ratio.ci.low is not None
+
+
+def test_one_run_each_tells_no_difference() -> None:
+    found = compare_runs([(A, timed(A, 0.001)), (B, timed(B, 0.002))])
+    assert (finding(found).answer, finding(found).ratio.ci.low) == ("undecided", None)
+
+
+def test_runs_of_one_lock_are_compared_one_by_one() -> None:
+    found = compare_runs([(A, timed(A, 0.001)), (A, timed(A, 0.002)), (A, timed(A, 0.003))])
+    assert [len(arm.runs) for arm in found.arms] == [1, 1, 1]
+    assert [findings[-1].ratio.value for _, findings in found.findings] == [pytest.approx(2.0), pytest.approx(3.0)]
+
+
+def test_quality_that_varies_from_run_to_run_is_judged_as_times_are() -> None:
+    values = [(A, 0.75), (A, 0.76), (B, 0.75), (B, 0.74)]
+    found = compare_runs([(lock, timed(lock, 0.001, top1=top1)) for lock, top1 in values])
+    assert finding(found, "top1").ratio.ci.low < 1 < finding(found, "top1").ratio.ci.high
+
+
+def test_a_metric_of_one_lock_alone_is_not_compared() -> None:
+    bare = recorded(dataclasses.replace(DONE, metrics=(metric("latency_p50", 0.001),)), lock=B.id)
+    found = compare_runs([(A, timed(A, 0.001)), (B, bare)])
+    assert [one.metric for one in found.findings[0][1]] == ["latency_p50"]
+
+
+@pytest.mark.parametrize(
+    "part_of",
+    [{"kind": "repetition", "number": 1, "most": 3, "until": {}}, "much", {"kind": "comparison"}, None],
+)
+def test_a_record_that_says_nothing_of_a_comparison_is_of_none(part_of: Any) -> None:  # noqa: ANN401 - whatever it says
+    run = recorded(dataclasses.replace(DONE, details={"part_of": part_of}), lock=A.id)
+    assert not compare_runs([(A, run), (B, timed(B, 0.001))]).interleaved
+
+
+def test_runs_of_another_host_are_not_comparable() -> None:
+    found = compare_runs([(A, timed(A, 0.001)), (B, recorded(lock=B.id, kernel="Linux 7"))])
+    (reason,) = found.reasons
+    assert reason.endswith("the host's kernel differs: Linux 6.1, Linux 7")
+
+
+@pytest.mark.parametrize(
+    ("locks", "margins", "error", "reason"),
+    [
+        ([A], {}, InvalidInputError, "one lock alone"),
+        ([A, B], {"miou": 0.1}, InvalidInputError, "not every lock asks for miou"),
+        ([A, lock("digits", limits={"time": "9m", "memory": "2GiB", "cpus": 2, "processes": 256})], {},
+         RefusedError, "the limits differ"),
+        ([A, variant({"harness": "another"}).lock], {}, RefusedError, "the harness differs"),
+    ],
+)  # fmt: skip
+def test_other_questions_are_refused_before_anything_runs(
+    locks: list[Lock], margins: dict[str, float], error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        check_question(locks, margins)
+
+
+def test_equal_questions_are_not_refused() -> None:
+    check_question([A, B, FASTER], {"latency_p50": 0.05})
+
+
+def test_margins_are_what_all_locks_state_alike() -> None:
+    assert shared_margins([A, B]) == {"latency_p50": 0.1}
+    assert shared_margins([A, FASTER]) == {}
+    assert shared_margins([A, lock("digits", equivalence={"latency_p50": 0.2})]) == {}

@@ -26,7 +26,7 @@ def open_tally(job: Job, samples: Samples) -> Tally:
         raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
     if job.model.detections is not None:
         if metrics:
-            demand()
+            demand(metrics[0])
         return Detected(job.model, metrics)
     if not metrics:
         return Nothing()

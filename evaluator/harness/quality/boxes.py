@@ -12,6 +12,7 @@ from ..datasets import Boxes, Label
 from ..detections import COLUMNS, detect
 from ..failures import Failure
 from ..job import Model
+from ..libraries import needed_by
 from ..pipeline import Prepared
 from ..predictors import Tensors
 
@@ -80,13 +81,10 @@ class Detected:
         return self._judged
 
 
-def demand() -> None:
-    """Raises ``Failure`` (``load``) where the library is missing."""
-    try:
+def demand(metric: str) -> None:
+    """Raises ``Failure`` (``load``) where the library that computes ``metric`` is missing."""
+    with needed_by(f"the metric {metric}"):
         import pycocotools.cocoeval  # noqa: F401, PLC0415 - for detection alone
-    except ImportError as error:
-        what = "map and map_50 need pycocotools, which the environment lacks"
-        raise Failure("load", f"{what}: build the image with `--requirement pycocotools`") from error
 
 
 def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[NDArray[np.float64], Tensors]:

@@ -9,7 +9,15 @@ from packaging.utils import canonicalize_name
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.manifests.others import PredictorName
 
-HARNESS_REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "numpy>=2,<3", "pillow", "safetensors")
+HARNESS_REQUIREMENTS = (
+    "mlcommons-loadgen==6.0.17",
+    "numpy>=2,<3",
+    "pillow",
+    "pyarrow",
+    "pycocotools>=2.0.10",
+    "safetensors",
+    "tokenizers",
+)
 """What the harness imports; resolved together with the framework, so that both get versions that fit."""
 
 

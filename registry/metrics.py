@@ -11,6 +11,10 @@ Direction = Literal["higher", "lower", "none"]
 
 _CLASSIFICATION = ("image-classification", "audio-classification", "text-classification")
 _LOADED = ("single_stream", "multi_stream", "server", "offline", "batch_sweep")
+_COLD = (
+    "cold_start",
+    *(f"cold_start_{phase}" for phase in ("start", "import", "load", "prepare", "predict", "outputs")),
+)
 _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 
 
@@ -58,18 +62,19 @@ _ALL = (
     *_times(""),
     *_times("pipeline_"),
     MetricDefinition("optimal_batch", "samples", "none", scenarios=("batch_sweep",)),
-    MetricDefinition("cold_start", "s", "lower", scenarios=("cold_start",)),
+    MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",)),
+    *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
 )
 DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for definition in _ALL}
 """Every metric by its name."""
 
-GROUPS: dict[str, tuple[str, ...]] = {"latency": ("latency_p50", "latency_p90", "latency_p99")}
+_PERCENTILES = ("latency_p50", "latency_p90", "latency_p99")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "latency": _PERCENTILES,
+    "pipeline_latency": tuple(f"pipeline_{name}" for name in _PERCENTILES),
+    "cold_start": _COLD,
+}
 """Names that stand for several metrics."""
-
-BUILT = frozenset((
-    "top1", "top5", "map", "map_50", "miou", "mae", "rmse", *(definition.name for definition in _times("")),
-))  # fmt: skip
-"""The metrics that the harness can measure today."""
 
 
 def is_quality(name: str) -> bool:

@@ -6,11 +6,9 @@ from msgspec import UNSET
 
 from registry.manifests.model import ImageInput, Model
 from registry.manifests.others import Image, Manifest
-from registry.metrics import BUILT as METRICS
 from registry.requests import Request
 
 _OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
-SCENARIOS = frozenset(("accuracy", "single_stream"))
 
 
 def unsupported(subject: Manifest | Request) -> tuple[str, ...]:
@@ -37,10 +35,5 @@ def _model(model: Model) -> Iterator[str]:
 
 def _request(request: Request) -> Iterator[str]:
     asked = request.asked
-    if request.scenario.name not in SCENARIOS:
-        yield f"scenario.name: {request.scenario.name}"
     if asked.trace not in (UNSET, "none"):
         yield f"trace: {asked.trace}"
-    for metric in request.metrics:
-        if metric not in METRICS:
-            yield f"metrics: {metric}"

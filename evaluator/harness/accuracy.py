@@ -19,7 +19,7 @@ from .pipeline import Pipeline, Prediction, Prepared
 from .predictors import Tensors
 from .quality import open_tally
 from .reports import Progress, Timings
-from .scenarios import Accuracy
+from .scenarios import accuracy_batch
 from .tensorfiles import joined, save_tensors
 
 PREDICTIONS = "predictions.safetensors"
@@ -86,8 +86,7 @@ class _Phase:
     """All samples through the pipeline, in order."""
 
     def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
-        scenario = job.scenario
-        asked, self._warmup = (scenario.batch, scenario.warmup) if isinstance(scenario, Accuracy) else (1, 0)
+        asked, self._warmup = accuracy_batch(job.scenario)
         self.size = pipeline.batch_size(asked)
         self.threads = threads_ahead(pipeline, job.threads)
         self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings

@@ -7,7 +7,20 @@ from typing import Any, Literal
 from .scenarios import Accuracy, Scenario
 
 QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse")
-TIME_METRICS = ("latency_p50", "latency_p90", "latency_p99", "throughput")
+_TIMES = ("latency_p50", "latency_p90", "latency_p99", "throughput")
+PIPELINE_METRICS = tuple(f"pipeline_{name}" for name in _TIMES)
+COLD_PHASES = ("start", "import", "load", "prepare", "predict", "outputs")
+"""What ``cold_start`` is split into: until the interpreter comes to the harness; its libraries and the framework; the
+model; the first sample from its stored bytes; the first call; the output steps."""
+PEAK = "peak_qps"
+TIME_METRICS = (
+    *_TIMES,
+    *PIPELINE_METRICS,
+    "optimal_batch",
+    PEAK,
+    "cold_start",
+    *(f"cold_start_{name}" for name in COLD_PHASES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,5 +227,11 @@ class Job:
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
         # Golden tensors are checked by the first phase that loads the model, and never by one that is timed.
-        golden = self.model.golden is not None and not accuracy
-        return ("golden",) * golden + ("accuracy",) * accuracy + ("performance",) * performance
+        asked = {
+            "golden": self.model.golden is not None and not accuracy,
+            "accuracy": accuracy,
+            "performance": performance,
+            "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
+            "peak": PEAK in self.metrics,
+        }
+        return tuple(phase for phase, wanted in asked.items() if wanted)

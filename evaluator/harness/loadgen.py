@@ -2,25 +2,32 @@
 
 * An error that leaves a callback ends the process by a signal: none does; the first is kept and raised afterwards.
 * A query that is never completed hangs LoadGen for ever: every query is completed, after an error too.
-* A second run in one process silently loses settings: the performance phase is a process of its own.
+* A second run in one process silently loses settings: it is refused; each phase is a process of its own.
 * A configuration file and ``audit.config`` in the working folder override settings: neither is read.
 * Seeds beyond 32 bits are cut: the job's are checked when it is read.
 * A query completed twice, too few generated queries and the like only leave a line in the log: each such line makes
   the run invalid.
 * It keeps all queries of a run in memory from the start, twice as many as it expects: there is a most.
-* Its trace costs a kilobyte a query: it is off.
+* Its trace costs a kilobyte a query: it is on where nothing else tells a latency, in ``server``, and read by ``trace``.
+* It keeps a pointer to the bytes of an answer: it is handed none.
+* ``offline`` draws no samples, it repeats the loaded ones; ``multi_stream`` loads some twice. Loaders take them as they
+  come, and the sequence that was issued is what is kept.
+
+All queries are issued, answered and completed by the calling thread: no other contends with it for the interpreter.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mlperf_loadgen as lg
 
 from .failures import Failure, failing
 from .job import Seeds
+
+TRACE = "mlperf_log_trace.json"
 
 _DETAIL = "mlperf_log_detail.txt"
 _MARK = ":::MLLOG "
@@ -31,16 +38,29 @@ _MILLISECOND = 1000
 # Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
 _GENERATED = 2
 _MOST_GENERATED = 5_000_000
+# Of each of these it writes another kilobyte, on a disk that may be memory.
+_MOST_TRACED = 500_000
+
+_runs = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``min_duration`` in seconds; LoadGen makes as many queries as ``expected_latency_ns`` fits into it, and more."""
+    """``min_duration`` and ``target_latency`` in seconds.
 
+    ``qps`` is what is expected of the system, queries a second, and in ``Server`` the rate of arrival; in ``Offline``
+    samples a second. LoadGen makes as many queries beforehand as it fits into the duration, and more. ``min_queries``
+    are samples in ``Offline``, which has one query.
+    """
+
+    scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"]
     min_queries: int
     min_duration: float
-    expected_latency_ns: int
+    qps: float
     seeds: Seeds
+    samples_per_query: int = 1
+    target_latency: float | None = None
+    traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +83,20 @@ class Log:
     results: dict[str, Any]
 
 
-def single_stream(issue: Callable[[int], None], source: Source, settings: Settings, folder: Path) -> Log:
-    """Call ``issue`` with one sample's index after the other, as LoadGen draws them; its logs go to ``folder``.
+def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, folder: Path) -> Log:
+    """Call ``issue`` with the samples' indices of one query after the other; LoadGen's logs go to ``folder``.
+
+    A query is answered when ``issue`` returns. This is done once a process.
 
     Raises:
         Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the queries are too many.
         BaseException: what ``issue`` or ``load`` raised first.
     """
+    global _runs  # noqa: PLW0603 - LoadGen's own state is the process's
     _check_size(settings)
+    if _runs:
+        raise RuntimeError("LoadGen has run in this process; a second run would lose settings")
+    _runs += 1
     folder.mkdir(exist_ok=True)
     errors: list[BaseException] = []
 
@@ -83,8 +109,7 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
     def on_issue(queries: Sequence[Any]) -> None:
         try:
             if not errors:
-                for query in queries:
-                    issue(query.index)
+                issue([query.index for query in queries])
         except BaseException as error:  # noqa: BLE001 - nothing may pass through LoadGen
             errors.append(error)
         # An answer without bytes: LoadGen is handed no pointer that would have to be kept alive.
@@ -92,11 +117,16 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
 
     system = lg.ConstructSUT(on_issue, lambda: None)
     library = lg.ConstructQSL(source.total, source.loaded, on_load, lambda _indices: None)
-    lg.StartTestWithLogSettings(system, library, _test_settings(settings), _log_settings(folder), "")
+    log_settings = _log_settings(folder, traced=settings.traced)
+    lg.StartTestWithLogSettings(system, library, _test_settings(settings), log_settings, "")
     lg.DestroyQSL(library)
     lg.DestroySUT(system)
     if errors:
         raise errors[0]
+    return _account(folder)
+
+
+def _account(folder: Path) -> Log:
     with failing("loadgen-invalid", _DETAIL):
         log = read_log(folder / _DETAIL)
     if log.errors:
@@ -105,12 +135,13 @@ def single_stream(issue: Callable[[int], None], source: Source, settings: Settin
 
 
 def _check_size(settings: Settings) -> None:
-    generated = max(settings.min_queries, _GENERATED * settings.min_duration * 1e9 / settings.expected_latency_ns)
-    if generated > _MOST_GENERATED:
+    generated = max(settings.min_queries, _GENERATED * settings.min_duration * settings.qps)
+    most = _MOST_TRACED if settings.traced else _MOST_GENERATED
+    if generated > most:
         raise Failure(
             "loadgen-invalid",
-            f"LoadGen would keep {generated / 1e6:.0f} million queries in memory, {_MOST_GENERATED / 1e6:.0f} million "
-            f"are the most: lower min_duration ({settings.min_duration:g} s) or min_queries ({settings.min_queries})",
+            f"LoadGen would keep {generated / 1e6:.3g} million queries, {most / 1e6:.3g} million are the most: lower "
+            f"min_duration ({settings.min_duration:g} s) or the least of queries ({settings.min_queries})",
         )
 
 
@@ -137,21 +168,28 @@ def read_log(path: Path) -> Log:
 
 def _test_settings(settings: Settings) -> Any:  # noqa: ANN401 - LoadGen has no types
     made = lg.TestSettings()
-    made.scenario = lg.TestScenario.SingleStream
+    made.scenario = getattr(lg.TestScenario, settings.scenario)
     made.mode = lg.TestMode.PerformanceOnly
-    made.single_stream_expected_latency_ns = settings.expected_latency_ns
     made.min_query_count = settings.min_queries
     made.min_duration_ms = round(settings.min_duration * _MILLISECOND)
     made.qsl_rng_seed = settings.seeds.qsl
     made.sample_index_rng_seed = settings.seeds.sample_index
     made.schedule_rng_seed = settings.seeds.schedule
+    expected_ns = max(1, round(1e9 / settings.qps))
+    made.single_stream_expected_latency_ns = expected_ns
+    made.multi_stream_expected_latency_ns = expected_ns
+    made.multi_stream_samples_per_query = settings.samples_per_query
+    made.offline_expected_qps = settings.qps
+    made.server_target_qps = settings.qps
+    if settings.target_latency is not None:
+        made.server_target_latency_ns = round(settings.target_latency * 1e9)
     return made
 
 
-def _log_settings(folder: Path) -> Any:  # noqa: ANN401 - LoadGen has no types
+def _log_settings(folder: Path, *, traced: bool) -> Any:  # noqa: ANN401 - LoadGen has no types
     made = lg.LogSettings()
     made.log_output.outdir = str(folder)
     made.log_output.copy_summary_to_stdout = False
     made.log_output.copy_detail_to_stdout = False
-    made.enable_trace = False
+    made.enable_trace = traced
     return made

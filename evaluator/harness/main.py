@@ -18,13 +18,17 @@ from .tables import JobError
 
 RESULT_SCHEMA = 1
 
+_PHASES = ("golden", "accuracy", "performance", "pipeline", "peak", "probe", "cold", "traced", "untraced")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 whenever ``result.json`` was written, of a failed run too; 2 for a job that cannot be understood."""
     parser = argparse.ArgumentParser(prog="harness", description="Run the job in JOB, write results to OUT.")
     parser.add_argument("job", type=Path, metavar="JOB")
     parser.add_argument("output", type=Path, metavar="OUT")
-    parser.add_argument("--phase", choices=("golden", "accuracy", "performance"), help=argparse.SUPPRESS)
+    parser.add_argument("--phase", choices=_PHASES, help=argparse.SUPPRESS)
+    parser.add_argument("--since", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=VERSION)
     arguments = parser.parse_args(argv)
     folder, output = arguments.job.absolute(), arguments.output.absolute()
@@ -34,20 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"harness: {error}\n")
         return 2
     if arguments.phase:
-        _run_phase(arguments.phase, job, folder, output)
+        _run_phase(arguments, job, folder, output)
     else:
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "result.json", _run(job, folder, output))
     return 0
 
 
-def _run_phase(phase: str, job: Job, folder: Path, output: Path) -> None:
+def _run_phase(arguments: argparse.Namespace, job: Job, folder: Path, output: Path) -> None:
+    phase = arguments.phase
     if failure := lacking() or missing(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return
-    from .phase import run  # noqa: PLC0415 - only a phase loads numpy and a framework
+    from .phase import Given, run  # noqa: PLC0415 - only a phase loads numpy and a framework
 
-    run(phase, job, folder, output)
+    run(phase, job, folder, output, Given(arguments.since, arguments.rate))
 
 
 def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -77,7 +82,10 @@ def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "quality": first.get("quality", {}),
         "accuracy": reports.get("accuracy", {}).get("accuracy"),
         "performance": performance.get("performance"),
+        "pipeline": reports.get("pipeline", {}).get("performance"),
         "loadgen": performance.get("loadgen"),
+        "audits": performance.get("audits"),
+        "peak": reports.get("peak", {}).get("peak"),
         "environment": description(job.threads, threads, device),
         "timings": timings,
     }

@@ -1,6 +1,6 @@
-"""Load patterns: what a job may ask for, and how it is read."""
+"""Load patterns: what a job may ask for, and how it is read. Durations are seconds, ``warmup`` are calls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,24 +17,124 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class SingleStream:
-    """One sample a query, the next one on completion, until both minima are met (``min_duration`` in seconds)."""
+    """One sample a query, the next one on completion, until both minima are met."""
 
     warmup: int
     min_queries: int
     min_duration: float
 
 
-Scenario = Accuracy | SingleStream
+@dataclass(frozen=True, slots=True)
+class MultiStream:
+    """Several samples a query, the next one on completion, until both minima are met."""
+
+    warmup: int
+    min_queries: int
+    min_duration: float
+    samples_per_query: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One sample a query, arriving as a Poisson process of ``target_qps``; to be answered within ``target_latency``."""
+
+    warmup: int
+    min_queries: int
+    min_duration: float
+    target_qps: float
+    target_latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """One query of ``min_samples`` samples or more, enough to last ``min_duration``, answered in calls of ``batch``."""
+
+    warmup: int
+    batch: int
+    min_samples: int
+    min_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSweep:
+    """Call after call, as long in each of ``batches``."""
+
+    warmup: int
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """``repeats`` fresh processes from their start to the first answer, after ``warmup`` that do not count."""
+
+    warmup: int
+    repeats: int
+
+
+Queried = SingleStream | MultiStream | Server | Offline
+"""Scenarios that LoadGen drives."""
+Scenario = Accuracy | Queried | BatchSweep | ColdStart
+
+
+def accuracy_batch(scenario: Scenario) -> tuple[int, int]:
+    """Samples a call in the accuracy phase, and its calls of warm-up."""
+    if isinstance(scenario, Accuracy):
+        return scenario.batch, scenario.warmup
+    return (scenario.batch if isinstance(scenario, Offline) else 1), 0
 
 
 def parse_scenario(table: Mapping[str, Any]) -> Scenario:
     """Raises ``JobError`` with the path of the key that is wrong."""
     name = demanded(table, "name", str, "scenario")
-    warmup = at_least(0, demanded(table, "warmup", int, "scenario"), "scenario.warmup")
-    if name == "accuracy":
-        return Accuracy(warmup, at_least(1, demanded(table, "batch", int, "scenario"), "scenario.batch"))
-    if name == "single_stream":
-        queries = at_least(1, demanded(table, "min_queries", int, "scenario"), "scenario.min_queries")
-        duration = float(demanded(table, "min_duration", (int, float), "scenario"))
-        return SingleStream(warmup, queries, at_least(0.0, duration, "scenario.min_duration"))
-    raise JobError(f"scenario.name: {name!r} is not built")
+    if name not in _SCENARIOS:
+        raise JobError(f"scenario.name: {name!r} is not built")
+    made, keys = _SCENARIOS[name]
+    settings = {key: _SETTINGS[key](table, key) for key in ("warmup", *keys)}
+    return made(**settings)
+
+
+def _whole(least: int) -> Callable[[Mapping[str, Any], str], int]:
+    return lambda table, key: at_least(least, demanded(table, key, int, "scenario"), f"scenario.{key}")
+
+
+def _number(table: Mapping[str, Any], key: str) -> float:
+    return at_least(0.0, float(demanded(table, key, (int, float), "scenario")), f"scenario.{key}")
+
+
+def _positive(table: Mapping[str, Any], key: str) -> float:
+    if not (found := _number(table, key)):
+        raise JobError(f"scenario.{key}: 0 is too little")
+    return found
+
+
+def _batches(table: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    found = demanded(table, key, list, "scenario")
+    for index, batch in enumerate(found):
+        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+            raise JobError(f"scenario.{key}[{index}]: {batch!r} is no number of samples")
+    if not found:
+        raise JobError(f"scenario.{key}: there is none")
+    return tuple(sorted(set(found)))
+
+
+_SETTINGS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "warmup": _whole(0),
+    "batch": _whole(1),
+    "min_queries": _whole(1),
+    "min_samples": _whole(1),
+    "samples_per_query": _whole(1),
+    "repeats": _whole(1),
+    "min_duration": _number,
+    "target_qps": _positive,
+    "target_latency": _positive,
+    "batches": _batches,
+}
+_SCENARIOS: Mapping[str, tuple[Callable[..., Scenario], tuple[str, ...]]] = {
+    "accuracy": (Accuracy, ("batch",)),
+    "single_stream": (SingleStream, ("min_queries", "min_duration")),
+    "multi_stream": (MultiStream, ("min_queries", "min_duration", "samples_per_query")),
+    "server": (Server, ("min_queries", "min_duration", "target_qps", "target_latency")),
+    "offline": (Offline, ("batch", "min_samples", "min_duration")),
+    "batch_sweep": (BatchSweep, ("batches",)),
+    "cold_start": (ColdStart, ("repeats",)),
+}

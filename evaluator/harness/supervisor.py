@@ -13,8 +13,10 @@ from .failures import Failure
 from .memory import oom_kills
 
 
-def run_phase(phase: str, job_folder: Path, output: Path, threads: int) -> tuple[dict[str, Any], float]:
-    """What the phase reported, and its wall-clock seconds.
+def run_phase(
+    phase: str, job_folder: Path, output: Path, threads: int, rate: float | None = None
+) -> tuple[dict[str, Any], float]:
+    """What the phase reported, and its wall-clock seconds. ``rate`` is the queries a second of a probe.
 
     It waits in the kernel: a parent that spins takes the processor from what is measured.
 
@@ -24,8 +26,9 @@ def run_phase(phase: str, job_folder: Path, output: Path, threads: int) -> tuple
     report = phase_report(output, phase)
     report.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", __package__ or "", str(job_folder), str(output)]
+    command += ["--phase", phase, *(["--rate", repr(rate)] if rate is not None else [])]
     kills, start = oom_kills(), time.perf_counter()
-    command += ["--phase", phase]
+    command += ["--since", str(time.monotonic_ns())]
     with subprocess.Popen(command, env=phase_variables(threads), cwd=output, stdin=subprocess.DEVNULL) as process:
         try:
             code = process.wait()

@@ -14,7 +14,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.records.runs import Isolation, RunEnd, RunId
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.results import FILES, Judged, Result, open_output, read_result
+from evaluator.runner.results import FILES, Judged, Result, Timed, open_output, read_result
 from evaluator.runner.surroundings import misfit
 from evaluator.runner.verification import Verified
 from evaluator.statistics.figures import Metric
@@ -23,10 +23,10 @@ from registry.manifests import Framework
 from registry.metrics import DEFINITIONS, MetricDefinition
 
 if TYPE_CHECKING:  # numpy and scipy
-    from evaluator.statistics import metrics, quality
+    from evaluator.statistics import metrics, quality, timing
 
 _LOG = "log"
-_TOLD = ("harness", "golden", "accuracy", "performance", "loadgen")
+_TOLD = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
 """What of the harness' result is shown with the run; the whole of it is a blob."""
 
 
@@ -95,9 +95,9 @@ def ended(
         assert result is not None
         try:
             kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
-            performance = _performance(result, kept.get("samples"))
-            metrics = _metrics(attempt.lock, result, performance, kept.get("quality"))
-            details = _calls(performance, document)
+            phases = _phases(result, kept)
+            metrics = _metrics(attempt.lock, result, phases, kept.get("quality"))
+            details = _calls(phases.performance, document)
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
     return RunEnd(
@@ -121,28 +121,38 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _performance(result: Result, kept: Path | None) -> "metrics.Performance | None":
-    from evaluator.statistics.metrics import Performance  # noqa: PLC0415 - numpy and scipy, here alone
-    from evaluator.statistics.samples import read_samples  # noqa: PLC0415
+def _metrics(lock: Lock, result: Result, phases: "timing.Phases", measures: Path | None) -> tuple[Metric, ...]:
+    """``measures`` is where what every sample adds to a metric is kept."""
+    from evaluator.statistics.metrics import summarise  # noqa: PLC0415 - numpy and scipy, here alone
 
-    if result.performance is None:
+    quality = {name: _judged(name, found, measures) for name, found in result.quality.items()}
+    return summarise(definitions_of(lock), quality, phases)
+
+
+def _phases(result: Result, kept: Mapping[str, Path]) -> "timing.Phases":
+    """``kept`` is where the blobs of each role are."""
+    from evaluator.statistics import timing  # noqa: PLC0415 - as above
+
+    peak = result.peak
+    return timing.Phases(
+        performance=_timed(result.performance, "samples", kept),
+        pipeline=_timed(result.pipeline, "pipeline-samples", kept),
+        peak=None if peak is None else timing.Peak(peak.qps, peak.failed_qps, len(peak.probes)),
+    )
+
+
+def _timed(timed: Timed | None, role: str, kept: Mapping[str, Path]) -> "timing.Performance | None":
+    from evaluator.statistics.samples import read_samples  # noqa: PLC0415 - as above
+    from evaluator.statistics.timing import Performance  # noqa: PLC0415
+
+    if timed is None:
         return None
-    if kept is None:
-        raise InvalidInputError("the harness left no samples of its performance phase")
-    samples, timed = read_samples(kept), result.performance
+    if role not in kept:
+        raise InvalidInputError(f"the harness timed {timed.queries} queries and left no {role} of them")
+    samples = read_samples(kept[role])
     if len(samples.latency) != timed.queries:
         raise InvalidInputError(f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples")
     return Performance(samples, timed.samples_per_query, timed.duration_s)
-
-
-def _metrics(
-    lock: Lock, result: Result, performance: "metrics.Performance | None", measures: Path | None
-) -> tuple[Metric, ...]:
-    """``measures`` is where what every sample adds to a metric is kept."""
-    from evaluator.statistics.metrics import summarise  # noqa: PLC0415 - as above
-
-    quality = {name: _judged(name, found, measures) for name, found in result.quality.items()}
-    return summarise(definitions_of(lock), quality, performance)
 
 
 def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | quality.Judged":
@@ -157,7 +167,7 @@ def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | qua
     return quality.judged(name, found.value, found.n, quality.read_measures(kept))
 
 
-def _calls(performance: "metrics.Performance | None", document: Mapping[str, Any]) -> dict[str, Any]:
+def _calls(performance: "timing.Performance | None", document: Mapping[str, Any]) -> dict[str, Any]:
     """How the calls were disturbed, as a part of the details; nothing where that was not counted."""
     from evaluator.statistics.calls import describe_calls  # noqa: PLC0415 - as above
 

@@ -17,8 +17,11 @@ FILES = {
     "predictions": "predictions.safetensors",
     "samples": "samples.safetensors",
     "quality": "quality.safetensors",
+    "pipeline-samples": "pipeline-samples.safetensors",
     "loadgen-summary": "loadgen/mlperf_log_summary.txt",
     "loadgen-detail": "loadgen/mlperf_log_detail.txt",
+    "pipeline-loadgen-summary": "loadgen-pipeline/mlperf_log_summary.txt",
+    "pipeline-loadgen-detail": "loadgen-pipeline/mlperf_log_detail.txt",
 }
 """What is kept of a run, by role: where the harness leaves it."""
 
@@ -53,11 +56,19 @@ class Judged(Struct, frozen=True):
 
 
 class Timed(Struct, frozen=True):
-    """The performance phase; ``duration_s`` from its first issue to its last answer."""
+    """A phase that was timed; ``duration_s`` from its first issue to its last answer."""
 
     queries: Count
     samples_per_query: Annotated[int, Meta(ge=1)]
     duration_s: Seconds
+
+
+class Peaked(Struct, frozen=True):
+    """Queries a second that were answered within the bound, and that were not; one probe after the other."""
+
+    qps: Annotated[float, Meta(gt=0)]
+    failed_qps: Annotated[float, Meta(gt=0)]
+    probes: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1)]
 
 
 class Package(Struct, frozen=True):
@@ -84,6 +95,8 @@ class Result(Struct, frozen=True):
     performance: Timed | None
     environment: Surroundings
     timings: dict[str, Seconds]
+    pipeline: Timed | None = None
+    peak: Peaked | None = None
 
 
 def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:

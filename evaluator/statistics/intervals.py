@@ -72,7 +72,7 @@ def mean_in_blocks(values: npt.NDArray[np.floating]) -> Interval:
     return Interval(centre - half, centre + half)
 
 
-def rate(durations: npt.NDArray[np.floating], elapsed: float, units: int) -> Interval:
+def rate(durations: npt.NDArray[np.floating], elapsed: float, units: float) -> Interval:
     """The interval of ``units * n / elapsed``, a rate over ``n`` calls in time order that took ``durations`` seconds.
 
     The time between calls is shared equally among them, the calls vary as :func:`mean_in_blocks` says. An end where the

@@ -4,15 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from artifacts.errors import InvalidInputError
-from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.intervals import fraction, quantile, rate
+from evaluator.statistics.figures import Metric
+from evaluator.statistics.intervals import fraction
 from evaluator.statistics.quality import Judged
-from evaluator.statistics.samples import Samples
-
-QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
+from evaluator.statistics.timing import Figure, Phases, timed
 
 
 class Definition(Protocol):
@@ -36,51 +32,33 @@ class Right:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Performance:
-    """The performance phase: its samples in time order, and the seconds from its first issue to its last answer."""
-
-    samples: Samples
-    samples_per_query: int
-    duration: float
-
-
 def summarise(
-    definitions: Sequence[Definition], quality: Mapping[str, Right | Judged], performance: Performance | None
+    definitions: Sequence[Definition], quality: Mapping[str, Right | Judged], phases: Phases
 ) -> tuple[Metric, ...]:
-    """One metric for each definition, in their order.
+    """The metrics of each definition, in their order; of a sweep one a batch.
 
     * a fraction: correct / n, with the exact binomial interval; other quality metrics as they were judged;
-    * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
-    * ``throughput``: samples / duration of the phase, with the interval of batch means.
+    * metrics of time: as :func:`evaluator.statistics.timing.timed` says.
 
     Raises:
         InvalidInputError: the harness left nothing to compute a metric from.
     """
-    return tuple(_metric(definition, quality, performance) for definition in definitions)
+    return tuple(metric for definition in definitions for metric in _metrics(definition, quality, phases))
 
 
-def _metric(definition: Definition, quality: Mapping[str, Right | Judged], performance: Performance | None) -> Metric:
+def _metrics(definition: Definition, quality: Mapping[str, Right | Judged], phases: Phases) -> list[Metric]:
     name = definition.name
     judged = quality.get(name)
+    found: list[tuple[int | None, Figure]]
     if isinstance(judged, Judged):
-        value, n, ci = judged.value, judged.n, judged.ci
+        found = [(None, (judged.value, judged.n, judged.ci))]
     elif judged is not None and judged.n > 0:
-        value, n, ci = judged.correct / judged.n, judged.n, fraction(judged.correct, judged.n)
-    elif performance is not None and len(performance.samples.latency) > 0 and performance.duration > 0:
-        value, n, ci = _timed(name, performance)
+        found = [(None, (judged.correct / judged.n, judged.n, fraction(judged.correct, judged.n)))]
     else:
+        found = list(timed(name, phases))
+    if not found:
         raise InvalidInputError(f"the harness left nothing to compute {name} from")
-    return Metric(name, value, definition.unit, definition.direction, n, ci, definition.version)
-
-
-def _timed(name: str, performance: Performance) -> tuple[float, int, Interval]:
-    latency = performance.samples.latency
-    if name in QUANTILES:
-        value, ci = quantile(np.sort(latency), QUANTILES[name])
-        return value, len(latency), ci
-    if name == "throughput":
-        n = len(latency) * performance.samples_per_query
-        ci = rate(latency, performance.duration, performance.samples_per_query)
-        return n / performance.duration, n, ci
-    raise InvalidInputError(f"the harness left nothing to compute {name} from")
+    return [
+        Metric(name, value, definition.unit, definition.direction, n, ci, definition.version, batch)
+        for batch, (value, n, ci) in found
+    ]

@@ -1,6 +1,7 @@
 """The samples of the performance phase, as the harness leaves them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from artifacts.errors import InvalidInputError
 
 NANOSECONDS = 1e-9
+
+_SERIES = ("latency_ns", "cpu_ns", "preempted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Samples:
     """Seconds of CPU."""
     preempted: npt.NDArray[np.bool_] | None = None
     """Whether others got the CPU in between."""
+    more: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Other columns of as many rows, by the names that the harness gave them; those in ``_ns`` are nanoseconds."""
 
 
 def read_samples(path: Path) -> Samples:
@@ -38,11 +43,8 @@ def read_samples(path: Path) -> Samples:
     try:
         with safe_open(path, framework="numpy") as file:
             names = set(file.keys())
-            found = {
-                name: np.asarray(file.get_tensor(name))
-                for name in ("latency_ns", "cpu_ns", "preempted")
-                if name in names
-            }
+            found = {name: np.asarray(file.get_tensor(name)) for name in _SERIES if name in names}
+            others = {name: np.asarray(file.get_tensor(name)) for name in names.difference(_SERIES)}
     except (SafetensorError, OSError) as error:
         raise InvalidInputError(f"the samples cannot be read: {error}", where=str(path)) from error
     if "latency_ns" not in found:
@@ -57,4 +59,9 @@ def read_samples(path: Path) -> Samples:
         found["latency_ns"] * NANOSECONDS,
         found["cpu_ns"] * NANOSECONDS if "cpu_ns" in found else None,
         found["preempted"] > 0 if "preempted" in found else None,
+        {name: column for name, column in others.items() if _is_column(column, len(found["latency_ns"]))},
     )
+
+
+def _is_column(values: npt.NDArray[np.generic], rows: int) -> bool:
+    return values.ndim == 1 and values.dtype == np.int64 and len(values) == rows

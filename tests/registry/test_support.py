@@ -29,19 +29,8 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
     assert reasons("image-finished") == ()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("trace: none", "trace: model", "trace: model"),
-        ("[top1, top5, latency]", "[latency, pipeline_throughput]", "metrics: pipeline_throughput"),
-        (
-            "{name: single_stream, min_queries: 662, min_duration: 1s, warmup: 8}",
-            "{name: multi_stream, min_queries: 9, min_duration: 1s, samples_per_query: 2, warmup: 8}",
-            "scenario.name: multi_stream",
-        ),
-    ],
-)
-def test_a_request_for_more_than_is_built_is_named(old: str, new: str, reason: str) -> None:
+def test_a_request_for_more_than_is_built_is_named() -> None:
     assert unsupported(read_request(REQUEST, "request.yaml")) == ()
-    assert old in REQUEST
-    assert unsupported(read_request(REQUEST.replace(old, new), "request.yaml")) == (f"{reason} is not built yet",)
+    text = REQUEST.replace("trace: none", "trace: model")
+    assert text != REQUEST
+    assert unsupported(read_request(text, "request.yaml")) == ("trace: model is not built yet",)

@@ -55,6 +55,12 @@ def load(model: Model, folder: Path, threads: int, device: str) -> Predictor:
     return predictor
 
 
+def import_framework(model: Model) -> None:
+    """What ``load`` would import, before it: so that either can be timed apart. ``Failure`` (``load``)."""
+    with failing("load", f"predictor {model.predictor}"):
+        import_module(f".{model.predictor}", __name__)
+
+
 def graph(folder: Path, model: Model) -> Path:
     """The model's file, or tree, of role ``graph``; there must be exactly one."""
     paths = files(folder, model, "graph")

@@ -17,25 +17,31 @@ import sys, time
 from pathlib import Path
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Seeds
-from evaluator.harness.loadgen import Settings, Source, single_stream
+from evaluator.harness import loadgen
+from evaluator.harness.loadgen import Settings, Source
 
-folder, expected, break_in = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-loaded = []
+folder, scenario, qps, break_in = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
+loaded, issued = [], []
+several = 2 if scenario == "MultiStream" else 1
+settings = Settings(scenario, 64, 0.2, qps, Seeds(1, 2, 3), several, target_latency=0.1, traced=scenario == "Server")
 
 def load(indices):
     loaded.extend(indices)
     if break_in == "load":
         raise ValueError("no picture")
 
-def issue(index):
+def issue(indices):
     time.sleep(0.0 if break_in == "haste" else 0.001)
-    assert index in loaded
+    issued.extend(indices)
+    assert set(indices) <= set(loaded)
     if break_in == "issue":
         raise KeyboardInterrupt
 
 try:
-    log = single_stream(issue, Source(9, 5, load), Settings(64, 0.2, expected, Seeds(1, 2, 3)), folder)
-    print("done", log.valid, len(set(loaded)))
+    log = loadgen.run(issue, Source(9, 5, load), settings, folder)
+    print("done", log.valid, len(set(loaded)), len(loaded), len(issued) >= 64)
+    if break_in == "twice":
+        loadgen.run(issue, Source(9, 5, load), settings, folder)
 except Failure as failure:
     print(failure.kind, failure.message)
 except BaseException as error:
@@ -43,9 +49,9 @@ except BaseException as error:
 """
 
 
-def measure(folder: Path, expected_latency_ns: int, break_in: str = "") -> str:
+def measure(folder: Path, qps: float, break_in: str = "", scenario: str = "SingleStream") -> str:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder), str(expected_latency_ns), break_in],
+        [sys.executable, "-c", SCRIPT, str(folder), scenario, str(qps), break_in],
         capture_output=True,
         text=True,
         check=True,
@@ -55,14 +61,34 @@ def measure(folder: Path, expected_latency_ns: int, break_in: str = "") -> str:
     return done.stdout.strip()
 
 
-def test_only_the_samples_that_loadgen_chose_are_loaded(tmp_path: Path) -> None:
-    assert measure(tmp_path, 500_000) == "done True 5"
+# Of two contiguous samples a query the first of those loaded comes once more behind the last.
+@pytest.mark.parametrize(
+    ("scenario", "qps", "loaded"),
+    [("SingleStream", 2000, 5), ("MultiStream", 2000, 6), ("Server", 400, 5)],
+)
+def test_only_the_samples_that_loadgen_chose_are_loaded(tmp_path: Path, scenario: str, qps: float, loaded: int) -> None:
+    found = measure(tmp_path, qps, scenario=scenario).split()
+    assert (found[0], found[2:]) == ("done", ["5", str(loaded), "True"])
 
 
 def test_running_out_of_generated_queries_makes_a_run_invalid(tmp_path: Path) -> None:
-    found = measure(tmp_path, 1_000_000_000, "haste")
+    found = measure(tmp_path, 1, "haste")
     assert found.startswith("loadgen-invalid LoadGen logged")
     assert "Ran out of generated queries" in found
+
+
+def test_an_offline_query_that_is_over_too_soon_makes_a_run_invalid(tmp_path: Path) -> None:
+    found = measure(tmp_path, 1000, scenario="Offline")
+    assert found == "loadgen-invalid LoadGen logged 1 errors: result_min_duration_met: false"
+
+
+def test_a_second_run_in_one_process_is_refused(tmp_path: Path) -> None:
+    """LoadGen would do it, with other seeds than it was told."""
+    assert measure(tmp_path, 2000, "twice").split()[-1] == "RuntimeError"
+
+
+def test_no_error_passes_through_loadgen_in_a_query_of_many_samples(tmp_path: Path) -> None:
+    assert measure(tmp_path, 1000, "issue", "Offline") == "KeyboardInterrupt"
 
 
 def test_a_duration_that_would_fill_the_memory_is_refused(
@@ -77,7 +103,7 @@ def test_a_duration_that_would_fill_the_memory_is_refused(
 
 @pytest.mark.parametrize(("break_in", "error"), [("issue", "KeyboardInterrupt"), ("load", "ValueError")])
 def test_no_error_passes_through_loadgen(tmp_path: Path, break_in: str, error: str) -> None:
-    assert measure(tmp_path, 500_000, break_in) == error
+    assert measure(tmp_path, 2000, break_in) == error
 
 
 def test_a_sample_that_cannot_be_prepared_fails_the_performance_phase(

@@ -69,7 +69,7 @@ def watching(
     zipapp: Path, tmp_path: Path, break_at: Callable[[int, str], dict[str, Any]], wait_for: Callable[..., None]
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A harness whose performance phase hangs in a query, and the process id of that phase."""
-    write_job(tmp_path / "job", break_at(6, "hang") | {"metrics": ["latency_p50"]})
+    write_job(tmp_path / "job", break_at(300, "hang") | {"metrics": ["latency_p50"]})
     command = [sys.executable, str(zipapp), str(tmp_path / "job"), str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
         wait_for((tmp_path / "out" / "loadgen" / "mlperf_log_detail.txt").exists)

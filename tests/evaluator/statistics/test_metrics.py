@@ -8,8 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from artifacts.errors import InvalidInputError
-from evaluator.statistics.metrics import Performance, Right, summarise
+from evaluator.statistics.metrics import Right, summarise
 from evaluator.statistics.samples import read_samples
+from evaluator.statistics.timing import Performance, Phases
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def performance(tmp_path: Path) -> Performance:
 
 
 def test_a_fraction_carries_its_definition_and_its_interval() -> None:
-    (metric,) = summarise([TOP1], {"top1": Right(751, 1000)}, None)
+    (metric,) = summarise([TOP1], {"top1": Right(751, 1000)}, Phases())
     assert (metric.name, metric.value, metric.unit, metric.direction) == ("top1", 0.751, "fraction", "higher")
     assert (metric.n, metric.version) == (1000, 3)
     assert metric.ci.low == pytest.approx(0.7230, abs=1e-4)
@@ -42,7 +43,7 @@ def test_a_fraction_carries_its_definition_and_its_interval() -> None:
 
 
 def test_latencies_are_seconds_between_order_statistics(performance: Performance) -> None:
-    p50, p99 = summarise([P50, P99], {}, performance)
+    p50, p99 = summarise([P50, P99], {}, Phases(performance))
     assert p50.value == pytest.approx(0.200)
     assert p50.ci.low == pytest.approx(0.180)  # ranks 180 and 221 of 400
     assert p50.ci.high == pytest.approx(0.221)
@@ -53,7 +54,7 @@ def test_latencies_are_seconds_between_order_statistics(performance: Performance
 
 def test_throughput_counts_every_sample_over_the_whole_phase(performance: Performance) -> None:
     of_eight = Performance(performance.samples, samples_per_query=8, duration=100.0)
-    (metric,) = summarise([THROUGHPUT], {}, of_eight)
+    (metric,) = summarise([THROUGHPUT], {}, Phases(of_eight))
     assert metric.value == 32.0
     assert metric.n == 3200
     assert metric.ci.low is not None
@@ -62,19 +63,19 @@ def test_throughput_counts_every_sample_over_the_whole_phase(performance: Perfor
 
 
 def test_metrics_come_in_the_order_asked(performance: Performance) -> None:
-    found = summarise([THROUGHPUT, TOP1, P99], {"top1": Right(1, 2)}, performance)
+    found = summarise([THROUGHPUT, TOP1, P99], {"top1": Right(1, 2)}, Phases(performance))
     assert [metric.name for metric in found] == ["throughput", "top1", "latency_p99"]
 
 
 @pytest.mark.parametrize("definition", [TOP1, P50, THROUGHPUT])
 def test_a_metric_without_its_measurement_is_refused(definition: Defined) -> None:
     with pytest.raises(InvalidInputError, match=f"nothing to compute {definition.name} from"):
-        summarise([definition], {"top1": Right(0, 0)}, None)
+        summarise([definition], {"top1": Right(0, 0)}, Phases())
 
 
 def test_a_metric_that_no_measurement_gives_is_refused(performance: Performance) -> None:
     with pytest.raises(InvalidInputError, match="nothing to compute miou from"):
-        summarise([Defined("miou", "fraction", "higher")], {}, performance)
+        summarise([Defined("miou", "fraction", "higher")], {}, Phases(performance))
 
 
 def test_samples_that_are_no_safetensors_are_refused(tmp_path: Path) -> None:

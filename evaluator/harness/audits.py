@@ -1,0 +1,190 @@
+"""Audits after MLPerf's TEST01 and TEST04: a figure is worth nothing where the model did other work than it claims.
+
+* The performance phase answers as the accuracy phase does (after TEST01). Answers of some queries, from the first to
+  the last, are kept while the clock stands still, and compared with the predictions of the same samples.
+* The model does not answer from a cache (after TEST04). Each of some samples is asked for once and then again and
+  again; the later calls may not take less than nine tenths of the first one's time, of short calls eight tenths.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from .failures import Failure
+from .job import Model, Output
+
+# A sixteenth further each time: some 16 of the first queries, then fewer and fewer, up to the last.
+_STRIDE = 16
+_MOST_KEPT_BYTES = 64 << 20
+_MOST_SAMPLES = 64
+_GROUP = 8
+_REPEATS = 3
+_SECONDS = 5.0
+# MLPerf's: 10 %, and 20 % where a call takes 200 microseconds or less.
+_SHARE, _SHARE_OF_SHORT, _SHORT_NS = 0.9, 0.8, 200_000
+# Below this a difference is one of the processor's own caches and of the clock: such short calls cannot be judged.
+_LEAST_NS = 50_000
+_DEFAULT_SHARE = 1e-3
+
+
+class Kept:
+    """Answers of some queries: more at the beginning, some up to the last, within bounds of memory.
+
+    ``next`` is the number of the query, from 1, whose answer to ``take``.
+    """
+
+    def __init__(self) -> None:
+        self.next = 1
+        self.answers: list[tuple[tuple[int, ...], Any]] = []
+        self._made = 0
+        self._spread = 1
+
+    def take(self, indices: Sequence[int], answer: Any) -> None:  # noqa: ANN401 - of any shape
+        self.answers.append((tuple(indices), answer))
+        if len(self.answers) * max(1, _bytes(answer)) > _MOST_KEPT_BYTES and len(self.answers) > 1:
+            self.answers = self.answers[::2]
+            self._spread *= 2
+        self.next += self._spread * (1 + self.next // _STRIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """How long samples take again, as a share of their first time: medians, and the upper ends of their intervals.
+
+    ``again``: after some others; ``repeated``: right after itself.
+    """
+
+    samples: int
+    first_ns: int
+    again: tuple[float, float]
+    repeated: tuple[float, float]
+
+    @property
+    def caught(self) -> bool:
+        least = _SHARE if self.first_ns > _SHORT_NS else _SHARE_OF_SHORT
+        return any(
+            most < least and self.first_ns * (1 - share) > _LEAST_NS for share, most in (self.again, self.repeated)
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "samples": self.samples,
+            "first_ns": self.first_ns,
+            "again": {"share": self.again[0], "at_most": self.again[1]},
+            "repeated": {"share": self.repeated[0], "at_most": self.repeated[1]},
+            "caught": self.caught,
+        }
+
+
+def check_caching(prepared: Callable[[int], Callable[[], int]], total: int) -> dict[str, Any]:
+    """Time samples once and again; ``prepared`` makes a sample ready and gives the function that times a call on it.
+
+    It goes in groups, so that a slow spell is one of few groups: every sample of a group once, each a second time, then
+    each several times in a row.
+
+    Raises:
+        Failure: ``loadgen-invalid``: what was asked before is answered faster than the model can.
+    """
+    rows: list[tuple[int, int, int]] = []
+    end = time.perf_counter() + _SECONDS
+    for start in range(0, min(total, _MOST_SAMPLES), _GROUP):
+        if rows and time.perf_counter() > end:
+            break
+        group = [prepared(index) for index in range(start, min(total, start + _GROUP))]
+        first = [once() for once in group]
+        again = [once() for once in group]
+        repeated = [[once() for _ in range(1 + _REPEATS)][1:] for once in group]
+        rows += zip(first, again, [int(median(times)) for times in repeated], strict=True)
+    first_ns = int(median(row[0] for row in rows))
+    again_share, repeated_share = ([row[place] / max(row[0], 1) for row in rows] for place in (1, 2))
+    found = Caching(len(rows), first_ns, _median_and_end(again_share), _median_and_end(repeated_share))
+    if found.caught:
+        share = min(found.again[0], found.repeated[0])
+        raise Failure(
+            "loadgen-invalid",
+            f"audit (after MLPerf's TEST04): a sample that was asked before takes {share:.0%} of its first time "
+            f"({found.first_ns / 1e6:.3g} ms), median of {found.samples} samples: the model answers from a cache",
+        )
+    return found.document()
+
+
+def check_answers(
+    answers: Iterable[tuple[int, Mapping[str, NDArray[Any]]]], model: Model, path: Path
+) -> dict[str, Any] | None:
+    """Compare predictions of samples by a phase that was timed with the accuracy phase's in the file ``path``.
+
+    None where there was no accuracy phase, and where an answer depends on the samples before.
+
+    Raises:
+        Failure: ``loadgen-invalid``: they differ by more than the manifest's tolerance; where it states none, by more
+            than a thousandth of the greatest value, which the size of a batch may well change.
+    """
+    if not path.exists() or any(port.reset == "never" for port in model.inputs):
+        return None
+    compared = 0
+    with safe_open(path, framework="numpy") as file:
+        ports = [port for port in model.predicted if port.name in file.keys()]  # noqa: SIM118 - no mapping
+        expected = {port.name: _by_sample(file, port.name) for port in ports}
+        for sample, prediction in answers:
+            compared += 1
+            for port in ports:
+                _check_answer(port, sample, prediction[port.name], expected[port.name][sample])
+    return {"answers": compared, "outputs": [port.name for port in ports], "caught": False}
+
+
+def _by_sample(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here
+    """The prediction of each sample, where samples differ in their shapes too, as ``tensorfiles.joined`` put them."""
+    values = file.get_tensor(name)
+    if f"{name}.rows" in file.keys():  # noqa: SIM118 - no mapping
+        return np.split(values, np.cumsum(file.get_tensor(f"{name}.rows"))[:-1])
+    if f"{name}.shapes" in file.keys():  # noqa: SIM118
+        shapes = [tuple(shape) for shape in file.get_tensor(f"{name}.shapes")]
+        parts = np.split(values, np.cumsum([np.prod(shape) for shape in shapes])[:-1].astype(int))
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return cast(Sequence[NDArray[Any]], values)
+
+
+def _check_answer(port: Output, sample: int, found: NDArray[Any], expected: NDArray[Any]) -> None:
+    if found.shape == expected.shape and _agree(port, found, expected):
+        return
+    raise Failure(
+        "loadgen-invalid",
+        f"audit (after MLPerf's TEST01): sample {sample}, output {port.name}: where it is timed the model answers "
+        f"{_shown(found)}, the accuracy phase {_shown(expected)}: it does other work there",
+    )
+
+
+def _agree(port: Output, found: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if found.dtype.kind != "f" and port.tolerance is None:
+        return bool(np.array_equal(found, expected))
+    if port.tolerance is not None:
+        absolute, relative = port.tolerance.absolute, port.tolerance.relative
+    else:
+        absolute, relative = _DEFAULT_SHARE * float(np.nanmax(np.abs(expected), initial=0)), _DEFAULT_SHARE
+    return bool(np.allclose(found.astype(float), expected.astype(float), relative, absolute, equal_nan=True))
+
+
+def _shown(values: NDArray[Any]) -> str:
+    flat = values.reshape(-1)
+    return f"[{', '.join(f'{value:.6g}' for value in flat[:4])}{', …' if flat.size > 4 else ''}]"  # noqa: PLR2004 - a line's worth
+
+
+def _bytes(answer: Any) -> int:  # noqa: ANN401 - arrays in mappings and lists
+    if isinstance(answer, Mapping):
+        return sum(_bytes(part) for part in answer.values())
+    if isinstance(answer, list):
+        return sum(_bytes(part) for part in answer)
+    return int(answer.nbytes)
+
+
+def _median_and_end(values: Sequence[float]) -> tuple[float, float]:
+    """The median and the order statistic above it that bounds it at 97.5 % (rank n/2 + 0.98 sqrt(n)), or the last."""
+    ordered, n = sorted(values), len(values)
+    return median(ordered), ordered[min(n - 1, int(n / 2 + 0.98 * n**0.5))]

@@ -1,0 +1,108 @@
+"""What was timed, as columns and as facts, once LoadGen's account was held against our own."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ..failures import failing
+from ..loadgen import TRACE, Log
+from ..scenarios import MultiStream, Offline, Queried, Server
+from ..trace import agreement, read_trace
+from .meter import Columns, Meter
+
+# Our clock is inside LoadGen's; the two may drift by this.
+_MORE_SHARE, _MORE_NS = 0.1, 100_000
+_LESS_SHARE, _LESS_NS = 0.005, 2_000
+_MEDIAN = 0.5
+
+
+def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
+    """The raw samples, a row a unit, and LoadGen's percentiles beside those of the same samples.
+
+    In ``server`` a latency is from the time at which the query was scheduled, out of LoadGen's trace in ``folder``,
+    which is then removed; ``service_ns`` is what our own clock saw.
+
+    Raises:
+        Failure: ``loadgen-invalid``: LoadGen tells of other queries, or its clock and ours disagree.
+    """
+    columns = meter.columns()
+    with failing("loadgen-invalid", "LoadGen's account"):
+        _check_count(columns, scenario, log)
+        if isinstance(scenario, Offline):
+            return columns, []
+        if isinstance(scenario, Server):
+            columns = _scheduled(columns, folder / TRACE)
+            agreed = agreement(log, columns["latency_ns"])
+            _check_equal(agreed)
+        else:
+            agreed = agreement(log, columns["before_ns"] + columns["latency_ns"])
+            _check_inside(agreed)
+    return columns, agreed
+
+
+def _scheduled(columns: Columns, trace: Path) -> Columns:
+    found = read_trace(trace, columns["index"])
+    trace.unlink()
+    return columns | {
+        "latency_ns": found.latency,
+        "service_ns": columns["latency_ns"],
+        "start_ns": found.at,
+        "end_ns": found.at + found.latency,
+        "issue_delay_ns": found.issued,
+    }
+
+
+def _check_count(columns: Columns, scenario: Queried, log: Log) -> None:
+    key = "samples_per_query" if isinstance(scenario, Offline) else "query_count"
+    told = log.settings[key] if isinstance(scenario, Offline) else log.results[f"result_{key}"]
+    own = len(columns["index"] if isinstance(scenario, Offline) else columns["latency_ns"])
+    if told != own:
+        raise ValueError(f"it counts {told}, and {own} were answered")
+
+
+def _check_equal(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        if one["own_ns"] != one["loadgen_ns"]:
+            raise ValueError(
+                f"its {one['share']:.1%} percentile is {one['loadgen_ns']} ns, that of its trace {one['own_ns']} ns"
+            )
+
+
+def _check_inside(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        own, theirs = one["own_ns"], one["loadgen_ns"]
+        if one["share"] == _MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
+            raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")
+
+
+def clocks_agree(agreed: list[dict[str, float]]) -> bool:
+    """Whether LoadGen's median is ours and some microseconds of Python; not where others had the CPU in between."""
+    return all(
+        one["loadgen_ns"] <= one["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS for one in agreed if one["share"] == _MEDIAN
+    )
+
+
+def described(meter: Meter, columns: Columns, scenario: Queried) -> dict[str, Any]:
+    """The counts of a phase; seconds from its first start, or first scheduled query, to its last answer."""
+    return {
+        "queries": len(columns["latency_ns"]),
+        "samples_per_query": scenario.samples_per_query if isinstance(scenario, MultiStream) else 1,
+        "samples": len(columns["index"]),
+        "duration_s": float(columns["end_ns"].max() - columns["start_ns"].min()) / 1e9,
+        "preempted": int(columns["preempted"].sum()),
+        "cpu_scope": meter.scope,
+    }
+
+
+def account(log: Log, columns: Columns, agreed: list[dict[str, float]]) -> dict[str, Any]:
+    """LoadGen's account, with the digest of the sequence of samples that it issued."""
+    return {
+        "version": log.version,
+        "valid": log.valid,
+        "errors": list(log.errors),
+        "settings": log.settings,
+        "results": log.results,
+        "sequence_sha256": hashlib.sha256(columns["index"].astype("<i8").tobytes()).hexdigest(),
+        "percentiles": agreed,
+        "clocks_agree": clocks_agree(agreed),
+    }

@@ -1,0 +1,78 @@
+"""``cold_start``: fresh processes, from the start of one to its first answer, split by phase."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import STARTED_NS, predictors
+from ..calling import Session, query
+from ..datasets import open_samples
+from ..failures import failing
+from ..job import COLD_PHASES, Job
+from ..pipeline import Pipeline
+from ..reports import Progress
+from ..scenarios import ColdStart
+from ..supervisor import run_phase
+from ..tensorfiles import save_tensors
+from .queried import SAMPLES
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The report on all processes; ``warmup`` of them come first and do not count, since they fill the file cache.
+
+    Raises:
+        Failure: that of the first process that failed.
+    """
+    assert isinstance(job.scenario, ColdStart)
+    warmup, repeats = job.scenario.warmup, job.scenario.repeats
+    progress = Progress("performance", warmup + repeats)
+    reports = []
+    for number in range(warmup + repeats):
+        reports.append(run_phase("cold", folder, output, job.threads)[0])
+        progress.at(number + 1)
+    progress.finish()
+    rows = np.array([report["phases_ns"] for report in reports], np.int64)
+    columns = {f"{name}_ns": rows[warmup:, place].copy() for place, name in enumerate(COLD_PHASES)}
+    save_tensors(
+        output / SAMPLES,
+        {**columns, "latency_ns": rows[warmup:].sum(axis=1), "warmup_ns": rows[:warmup].sum(axis=1)},
+    )
+    return {
+        "performance": {
+            "queries": repeats,
+            "samples_per_query": 1,
+            "samples": repeats,
+            "duration_s": float(rows[warmup:].sum()) / 1e9,
+            "warmup_calls": warmup,
+            "timed": "from the start of a process to its first answer",
+        },
+        **{key: reports[-1][key] for key in ("threads", "device", "timings")},
+    }
+
+
+def first_answer(job: Job, folder: Path, since: int) -> dict[str, Any]:
+    """One process up to its first answer; ``since`` is the monotonic clock when its parent started it, nanoseconds.
+
+    Raises:
+        Failure: of class ``load``, ``step``, ``predict`` or ``out-of-memory``.
+    """
+    times = [since, STARTED_NS]
+    predictors.import_framework(job.model)
+    times.append(time.monotonic_ns())
+    predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
+    session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
+    times.append(time.monotonic_ns())
+    samples = open_samples(job.dataset, folder / "dataset")
+    calls = [pipeline.stack([call]) for call in pipeline.prepare(samples, 0).calls]
+    times.append(time.monotonic_ns())
+    with failing("predict", "the first call"):
+        answers = query(session, calls)
+    times.append(time.monotonic_ns())
+    pipeline.combine([pipeline.answers(tensors, 1, "the first answer")[0] for tensors in answers])
+    times.append(time.monotonic_ns())
+    predictor.close()
+    phases = [after - before for before, after in pairwise(times)]
+    return {"phases_ns": phases, "threads": dict(predictor.threads), "device": predictor.device, "timings": {}}

@@ -1,0 +1,143 @@
+"""Samples prepared before the clock starts, and put together as a query takes them."""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..calling import query
+from ..job import Model
+from ..pipeline import Prediction
+from ..predictors import Tensors
+from ..reports import Progress
+from .stage import Stage
+
+# Prepared tensors are kept in memory: at most this many samples, and at most this many bytes of them. The bound is
+# the same on every host, since LoadGen's traffic depends on it.
+_MOST_LOADED = 1024
+_MOST_BYTES = 256 << 20
+
+Call = Mapping[str, NDArray[Any]]
+
+
+class Loaded:
+    """What is timed in one go, a *unit*: the calls that answer up to ``per_unit`` samples.
+
+    It is one call where the model takes so many at once, several calls where it takes fewer; a model of states, or of
+    several calls a sample, is asked sample by sample.
+    """
+
+    def __init__(self, stage: Stage, per_unit: int) -> None:
+        model, session, pipeline, samples = stage.job.model, stage.session, stage.pipeline, stage.samples
+        self._session = session
+        self._pipeline = pipeline
+        self._samples = samples
+        self._timings = stage.timings
+        self._per_unit = per_unit
+        self.batch = pipeline.batch_size(per_unit)
+        self._plain = not (pipeline.several or session.stateful)
+        self._joins = self._plain and model.batch in (None, 1) and _first_axes(model)
+        self.ask: Callable[[Any], Any] = self._ask_each
+        if self._plain:
+            self.ask = session.predict if per_unit <= self.batch else self._ask_several
+        self._calls: dict[int, tuple[Call, ...]] = {}
+        self._units: dict[int, Any] = {}
+        self._order: list[int] = []
+        self._places: dict[int, int] = {}
+        self._joined: dict[str, NDArray[Any]] = {}
+        first = pipeline.prepare(samples, 0).calls
+        size = max(1, sum(values.nbytes for call in first for values in call.values()))
+        self.unit_bytes = size * per_unit
+        self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // size))
+        self.first = self._unit([first] * per_unit)
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Prepare samples; some may come more than once."""
+        progress = Progress("prepare", len(indices))
+        with self._timings.of("prepare"):
+            for done, index in enumerate(indices, start=1):
+                if index not in self._calls:
+                    self._calls[index] = self._pipeline.prepare(self._samples, index).calls
+                progress.at(done)
+            if self._joins and self._join(indices):
+                self._calls.clear()
+            elif self._per_unit == 1:
+                self._units = {index: self._unit([calls]) for index, calls in self._calls.items()}
+        progress.finish()
+        # No collection of garbage between here and the end of the process falls into a call.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def expect(self, units: Sequence[Sequence[int]]) -> None:
+        """Everything is prepared already."""
+
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        """The unit of ``indices``, loaded before; without a copy where they were loaded one after the other."""
+        if self._joined:
+            return self._of_joined(indices)
+        if self._per_unit == 1:
+            return self._units[indices[0]]
+        return self._unit([self._calls[index] for index in indices])
+
+    def predictions(self, count: int, answer: Any) -> list[Prediction]:  # noqa: ANN401 - what ``ask`` gave
+        """The predictions of the ``count`` samples of a unit."""
+        where = "the performance phase"
+        if not self._plain:
+            return [
+                self._pipeline.combine([self._pipeline.answers(tensors, 1, where)[0] for tensors in of_sample])
+                for of_sample in answer
+            ]
+        parts = [answer] if isinstance(answer, Mapping) else answer
+        counts = [min(self.batch, count - start) for start in range(0, count, self.batch)]
+        found = [
+            one
+            for tensors, size in zip(parts, counts, strict=True)
+            for one in self._pipeline.answers(tensors, size, where)
+        ]
+        return [self._pipeline.combine([one]) for one in found]
+
+    def _unit(self, samples: Sequence[tuple[Call, ...]]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        if not self._plain:
+            return [[self._pipeline.stack([call]) for call in calls] for calls in samples]
+        return self._cut([calls[0] for calls in samples], self._pipeline.stack)
+
+    def _cut(self, rows: Sequence[Any], make: Callable[[Any], Tensors]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        if self._per_unit <= self.batch:
+            return make(rows)
+        return [make(rows[start : start + self.batch]) for start in range(0, len(rows), self.batch)]
+
+    def _join(self, indices: Sequence[int]) -> bool:
+        """All loaded samples one after the other in memory, in the order in which queries will go through them."""
+        first = self._calls[indices[0]][0]
+        if any(self._calls[i][0][name].shape != values.shape for i in self._calls for name, values in first.items()):
+            return False
+        for name in first:
+            self._joined[name] = np.stack([self._calls[index][0][name] for index in indices])
+        self._order = list(indices)
+        for place, index in enumerate(indices):
+            self._places.setdefault(index, place)
+        return True
+
+    def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        start = self._places[indices[0]]
+        if len(indices) == 1 or self._order[start : start + len(indices)] == list(indices):
+            places: Any = range(start, start + len(indices))
+            return self._cut(places, lambda part: self._rows(slice(part[0], part[-1] + 1)))
+        return self._cut([self._places[index] for index in indices], self._rows)
+
+    def _rows(self, places: Any) -> Tensors:  # noqa: ANN401 - a slice, or a list of places
+        return {name: values[places] for name, values in self._joined.items()}
+
+    def _ask_several(self, batches: Sequence[Tensors]) -> list[Tensors]:
+        predict = self._session.predict
+        return [predict(batch) for batch in batches]
+
+    def _ask_each(self, samples: Sequence[Sequence[Tensors]]) -> list[list[Tensors]]:
+        return [query(self._session, calls) for calls in samples]
+
+
+def _first_axes(model: Model) -> bool:
+    return all(port.axes.axis == 0 for port in model.inputs if port.fed)

@@ -1,0 +1,74 @@
+"""The search for the rate of arrival that ``server`` still answers within its bound."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..failures import Failure
+from ..job import Job
+from ..reports import Progress
+from ..scenarios import Server
+from ..supervisor import run_phase
+
+RESOLUTION = 1.05
+"""The search ends when the least rate that failed is at most this many times the greatest that was answered."""
+
+_MOST_PROBES = 40
+_LEAST_SHARE = 1e-3
+_PROBED = ("queries", "qps", "valid", "completed_qps", "latency_p99_ns")
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The report on all probes: each a fresh process, in which LoadGen decides whether the rate is answered.
+
+    Raises:
+        Failure: that of a probe that failed; ``loadgen-invalid``: not even a thousandth of the rate is answered.
+    """
+    assert isinstance(job.scenario, Server)
+    probes: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
+    progress = Progress("peak", _MOST_PROBES)
+
+    def probe(rate: float) -> bool:
+        report, _ = run_phase("probe", folder, output, job.threads, rate)
+        reports.append(report)
+        probes.append({key: report["probe"][key] for key in _PROBED})
+        progress.at(len(probes))
+        return bool(report["probe"]["valid"])
+
+    low, high = search(probe, job.scenario.target_qps)
+    progress.finish()
+    return {
+        "peak": {"qps": low, "failed_qps": high, "target_latency": job.scenario.target_latency, "probes": probes},
+        **{key: reports[-1][key] for key in ("threads", "device", "timings")},
+    }
+
+
+def search(answered: Callable[[float], bool], start: float) -> tuple[float, float]:
+    """The greatest rate that was answered and the least that was not, neighbours up to ``RESOLUTION``.
+
+    It doubles or halves from ``start`` until it has both, then tries the geometric mean of the two.
+
+    Raises:
+        Failure: ``loadgen-invalid``: no rate was answered, or each was.
+    """
+    low, high, rate = 0.0, math.inf, start
+    for _ in range(_MOST_PROBES):
+        if answered(rate):
+            low = rate
+        else:
+            high = rate
+        if low and high / low <= RESOLUTION:
+            return low, high
+        if not low and high <= start * _LEAST_SHARE:
+            raise Failure("loadgen-invalid", f"not even {high:.3g} queries a second are answered within the bound")
+        rate = math.sqrt(low * high) if low and high < math.inf else (low * 2 if low else high / 2)
+    raise Failure("loadgen-invalid", f"{low:.3g} queries a second are still answered: the search found no end")
+
+
+def at_rate(job: Job, rate: float) -> Job:
+    """The job of one probe."""
+    assert isinstance(job.scenario, Server)
+    return replace(job, scenario=replace(job.scenario, target_qps=rate))

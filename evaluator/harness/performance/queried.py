@@ -1,0 +1,108 @@
+"""The scenarios that LoadGen drives, on prepared tensors."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..accuracy import PREDICTIONS
+from ..audits import check_answers, check_caching
+from ..calling import query
+from ..failures import Failure, failing
+from ..job import Job
+from ..scenarios import Queried, Server
+from . import tracing
+from .accounts import account, columns_of, described
+from .loaded import Loaded
+from .meter import Meter, save
+from .stage import Stage, estimate, open_stage, timed, warm_up
+from .traffic import drive, per_unit
+
+SAMPLES = "samples.safetensors"
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report; the samples are written beside it.
+
+    Raises:
+        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+    """
+    scenario = job.scenario
+    assert isinstance(scenario, Queried)
+    cost = tracing.cost(job, folder, output) if isinstance(scenario, Server) else None
+    stage = open_stage("performance", job, folder)
+    loaded = Loaded(stage, per_unit(stage, scenario))
+    first = partial(loaded.ask, loaded.first)
+    warmup = warm_up(stage, first)
+    caching = audit_caching(stage)
+    meter = Meter(stage.predictor, job.threads)
+    log = drive(stage, meter, loaded, estimate(stage, first), output / "loadgen")
+    columns, agreed = columns_of(meter, scenario, log, output / "loadgen")
+    audits = {"caching": caching, "answers": _audit_answers(stage, meter, loaded, output / PREDICTIONS)}
+    stage.predictor.close()
+    save(columns, warmup, output / SAMPLES)
+    arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
+    return {
+        "performance": {
+            **described(meter, columns, scenario),
+            "batch": loaded.batch,
+            "loaded_samples": loaded.most,
+            "warmup_calls": len(warmup),
+            "timed": f"{arrival}predict on prepared tensors",
+        },
+        "loadgen": account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
+        "audits": audits,
+        **stage.report(),
+    }
+
+
+def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Whether LoadGen calls a run at the scenario's rate valid; nothing else is kept of it."""
+    scenario = job.scenario
+    assert isinstance(scenario, Server)
+    stage = open_stage("probe", job, folder)
+    loaded = Loaded(stage, 1)
+    first = partial(loaded.ask, loaded.first)
+    warm_up(stage, first)
+    log = drive(stage, Meter(stage.predictor, job.threads), loaded, estimate(stage, first), output / "loadgen-probe")
+    stage.predictor.close()
+    results = log.results
+    if not log.valid and not results["result_overlatency_query_count"]:
+        raise Failure(
+            "loadgen-invalid",
+            f"{results['result_query_count']} queries were answered in time, too few for LoadGen to say that the rate "
+            "is: raise min_queries (459 is the least)",
+        )
+    return {
+        "probe": {
+            "qps": scenario.target_qps,
+            "valid": log.valid,
+            "queries": results["result_query_count"],
+            "completed_qps": results["result_completed_samples_per_sec"],
+            "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
+        },
+        **stage.report(),
+    }
+
+
+def audit_caching(stage: Stage) -> dict[str, Any]:
+    """The audit after TEST04, on calls of one sample, before anything else was asked."""
+
+    def prepared(index: int) -> Callable[[], int]:
+        calls = [stage.pipeline.stack([call]) for call in stage.pipeline.prepare(stage.samples, index).calls]
+        return partial(timed, partial(query, stage.session, calls))
+
+    with stage.timings.of("audit"), failing("predict", "audit"):
+        found = check_caching(prepared, len(stage.samples))
+    stage.session.restart()
+    return found
+
+
+def _audit_answers(stage: Stage, meter: Meter, loaded: Loaded, path: Path) -> dict[str, Any] | None:
+    answers = (
+        pair
+        for indices, answer in meter.kept.answers
+        for pair in zip(indices, loaded.predictions(len(indices), answer), strict=True)
+    )
+    with stage.timings.of("audit"):
+        return check_answers(answers, stage.job.model, path)

@@ -1,0 +1,80 @@
+"""What every phase that is timed begins with: the model, its samples, the calls that do not count."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import predictors
+from ..calling import Session
+from ..datasets import Samples, open_samples
+from ..failures import failing
+from ..job import Job
+from ..pipeline import Pipeline
+from ..predictors import Predictor
+from ..reports import Timings
+
+# LoadGen needs an estimate of a call, and counts its first query: something was called before, whatever is asked.
+_FEWEST_WARMUP_CALLS = 3
+# The estimate: the fastest of so many, since a slow one would let LoadGen run out of queries.
+_MOST_ESTIMATES = 50
+_SECONDS_OF_ESTIMATES = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``phase`` is what progress and reports call it."""
+
+    phase: str
+    job: Job
+    predictor: Predictor
+    session: Session
+    pipeline: Pipeline
+    samples: Samples
+    timings: Timings
+
+    def report(self) -> dict[str, Any]:
+        """What every phase says of how it ran."""
+        return {
+            "threads": dict(self.predictor.threads),
+            "device": self.predictor.device,
+            "timings": self.timings.seconds,
+        }
+
+
+def open_stage(phase: str, job: Job, folder: Path) -> Stage:
+    """Raises ``Failure`` (``load``, ``out-of-memory``)."""
+    timings = Timings()
+    with timings.of("load"):
+        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
+        session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
+    return Stage(phase, job, predictor, session, pipeline, open_samples(job.dataset, folder / "dataset"), timings)
+
+
+def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
+    """Nanoseconds of each call, which are no samples."""
+    with stage.timings.of("warmup"), failing("predict", "warm-up"):
+        found = [timed(ask) for _ in range(max(stage.job.scenario.warmup, _FEWEST_WARMUP_CALLS))]
+    stage.session.restart()
+    return found
+
+
+def estimate(stage: Stage, ask: Callable[[], object]) -> float:
+    """Seconds that ``ask`` takes at its fastest."""
+    found: list[int] = []
+    with stage.timings.of("estimate"), failing("predict", "warm-up"):
+        end = time.perf_counter() + _SECONDS_OF_ESTIMATES
+        while not found or (len(found) < _MOST_ESTIMATES and time.perf_counter() < end):
+            found.append(timed(ask))
+    stage.session.restart()
+    return max(1, min(found)) / 1e9
+
+
+def timed(ask: Callable[[], object]) -> int:
+    """Nanoseconds of one call."""
+    start = time.perf_counter_ns()
+    answer = ask()
+    stop = time.perf_counter_ns()
+    del answer
+    return stop - start

@@ -1,0 +1,132 @@
+"""``batch_sweep``: call after call in batches of several sizes, in turns, so that a slow spell slows them all."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..failures import Failure, failing
+from ..job import Job
+from ..reports import Progress
+from ..scenarios import BatchSweep
+from .loaded import Loaded
+from .meter import Columns, Meter, save
+from .piped import SAMPLES as PIPELINE_SAMPLES
+from .piped import Whole
+from .queried import SAMPLES, audit_caching
+from .stage import Stage, open_stage, warm_up
+
+ROUNDS = 10
+# A turn is at least so many calls and so long, unless it takes too long for that.
+_CALLS_A_TURN = 5
+_SECONDS_A_TURN = 0.1
+_MOST_SECONDS_A_TURN = 2.0
+# Units that a batch goes through, so that no two neighbours are the same: as many as fit into this.
+_MOST_UNITS = 8
+_MOST_BYTES = 256 << 20
+
+Turn = tuple[Meter, Callable[[Sequence[int]], None], Iterator[Sequence[int]]]
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report, on prepared tensors. Raises ``Failure`` as every phase that is timed."""
+    stage = _open("performance", job, folder)
+    caching = audit_caching(stage)
+    turns: dict[int, Turn] = {}
+    warmup: list[int] = []
+    for batch in _batches(job):
+        loaded = Loaded(stage, batch)
+        units = _units(stage, batch, loaded.unit_bytes)
+        loaded.load([index for unit in units for index in unit])
+        warmup += warm_up(stage, partial(loaded.ask, loaded.first))
+        turns[batch] = _turn(stage, loaded.gather, loaded.ask, units)
+    return _measured(stage, turns, warmup, output / SAMPLES) | {"audits": {"caching": caching}}
+
+
+def run_whole(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The same from stored bytes to the last output step."""
+    stage = _open("pipeline", job, folder)
+    turns: dict[int, Turn] = {}
+    warmup: list[int] = []
+    for batch in _batches(job):
+        whole = Whole(stage, batch, overlapped=False)
+        units = _units(stage, batch, 0)
+        warmup += warm_up(stage, partial(whole.at_once, units[0]))
+        turns[batch] = _turn(stage, whole.gather, whole.ask, units)
+    return _measured(stage, turns, warmup, output / PIPELINE_SAMPLES)
+
+
+def _batches(job: Job) -> tuple[int, ...]:
+    assert isinstance(job.scenario, BatchSweep)
+    return job.scenario.batches
+
+
+def _open(phase: str, job: Job, folder: Path) -> Stage:
+    stage = open_stage(phase, job, folder)
+    for batch in _batches(job):
+        if (taken := stage.pipeline.batch_size(batch)) != batch:
+            raise Failure("load", f"the model takes batches of {taken} alone, and the sweep asks for {batch}")
+    return stage
+
+
+def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
+    """The samples of a batch's units, one after the other through the split; ``size`` are a unit's bytes."""
+    share = _MOST_BYTES // len(_batches(stage.job))
+    number = max(1, min(_MOST_UNITS, share // max(size, 1)))
+    total = len(stage.samples)
+    return [[place % total for place in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
+
+
+def _turn(
+    stage: Stage, gather: Callable[[Sequence[int]], Any], ask: Callable[[Any], Any], units: list[list[int]]
+) -> Turn:
+    meter = Meter(stage.predictor, stage.job.threads)
+    return meter, meter.reader(gather, ask, lambda _made: None), cycle(units)
+
+
+def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], path: Path) -> dict[str, Any]:
+    progress = Progress(stage.phase, ROUNDS * len(turns))
+    with stage.timings.of("queries"), failing("predict", "a call"):
+        for number in range(ROUNDS):
+            for place, (_, read, units) in enumerate(turns.values()):
+                _take(read, units)
+                progress.at(number * len(turns) + place + 1)
+    progress.finish()
+    stage.predictor.close()
+    columns = _columns({batch: meter for batch, (meter, _, _) in turns.items()})
+    save(columns, warmup, path)
+    return {
+        "performance": {
+            "queries": len(columns["latency_ns"]),
+            "samples_per_query": 1,
+            "samples": len(columns["index"]),
+            "duration_s": float((columns["before_ns"] + columns["latency_ns"]).sum()) / 1e9,
+            "preempted": int(columns["preempted"].sum()),
+            "cpu_scope": next(iter(turns.values()))[0].scope,
+            "warmup_calls": len(warmup),
+            "rounds": ROUNDS,
+            "timed": "predict on prepared tensors" if stage.phase == "performance" else "from stored bytes to the end",
+        },
+        **stage.report(),
+    }
+
+
+def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:
+    """A turn of one batch."""
+    start = time.perf_counter()
+    made = 0
+    while made < 1 or (passed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
+        if made >= _CALLS_A_TURN and passed >= _SECONDS_A_TURN:
+            break
+        read(next(units))
+        made += 1
+
+
+def _columns(meters: dict[int, Meter]) -> Columns:
+    """The samples of all batches, one batch after the other; ``batch`` says which."""
+    parts = [meter.columns() | {"batch": np.full(len(meter.rows), batch)} for batch, meter in meters.items()]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,166 @@
+"""Metrics of time, from the raw samples of the phases that were timed."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator.statistics.figures import Interval
+from evaluator.statistics.intervals import quantile, rate
+from evaluator.statistics.samples import NANOSECONDS, Samples
+
+QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
+PIPELINE = "pipeline_"
+COLD_START = "cold_start"
+GAIN = 0.05
+"""A doubling of the batch that gains no more than this is not worth it."""
+
+Figure = tuple[float, int, Interval]
+"""A value, n and the interval."""
+Batch = tuple[int, Figure]
+"""Samples a call, and the throughput."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """A phase that was timed: its samples in time order, and the seconds from its first issue to its last answer."""
+
+    samples: Samples
+    samples_per_query: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Queries a second: the most that were answered within the bound, the least that were not, after ``probes``."""
+
+    answered: float
+    failed: float
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """What was timed: prepared tensors, or processes; the whole pipeline; rates. None where that was not asked."""
+
+    performance: Performance | None = None
+    pipeline: Performance | None = None
+    peak: Peak | None = None
+
+
+def timed(name: str, phases: Phases) -> Iterator[tuple[int | None, Figure]]:
+    """The figure that ``name`` stands for; of a sweep one a batch, which comes with it.
+
+    * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
+    * ``throughput``: samples / duration, with the interval of batch means over the times between answers;
+    * either with ``pipeline_`` before it: of the pipeline phase;
+    * ``optimal_batch``: the smallest batch whose doubling gains 5 % or less, see :func:`optimal_batch`;
+    * ``cold_start*``: the median over processes, between order statistics;
+    * ``peak_qps``: the greatest rate that was answered; the interval is from it to the least that was not.
+
+    Nothing where the phase was not timed, or is of another kind.
+    """
+    if name == "peak_qps":
+        if phases.peak is not None:
+            yield None, (phases.peak.answered, phases.peak.probes, Interval(phases.peak.answered, phases.peak.failed))
+        return
+    phase = phases.pipeline if name.startswith(PIPELINE) else phases.performance
+    if phase is None or not len(phase.samples.latency):
+        return
+    if name == "optimal_batch":
+        yield from _optimal(phase)
+    elif name.startswith(COLD_START):
+        yield from _median_of(name, phase)
+    else:
+        for batch, part in _by_batch(phase):
+            if found := _figure(name.removeprefix(PIPELINE), part):
+                yield batch, found
+
+
+def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
+    """Of batches in ascending order with their throughputs: the smallest whose doubling gains 5 % or less.
+
+    Between neighbours that are no doubles the gain is that of one doubling, were it the same in all. Where every
+    step gains more, it is the greatest batch that was tried. The interval is from the batch that the throughputs'
+    intervals let it be at least, to that which they let it be at most, None where they do not say.
+    """
+    steps = list(pairwise(throughputs))
+    greatest = throughputs[-1][0]
+    value = next((here[0] for here, there in steps if _gain(here, there) <= GAIN), greatest)
+    low = next((here[0] for here, there in steps if _least_gain(here, there) <= GAIN), greatest)
+    high = next((here[0] for here, there in steps if _most_gain(here, there) <= GAIN), None)
+    return float(value), len(throughputs), Interval(float(low), None if high is None else float(high))
+
+
+def _gain(here: Batch, there: Batch) -> float:
+    return _of_doubling(here[0], there[0], there[1][0] / here[1][0])
+
+
+def _least_gain(here: Batch, there: Batch) -> float:
+    slow, fast = there[1][2].low, here[1][2].high
+    return -math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], slow / fast)
+
+
+def _most_gain(here: Batch, there: Batch) -> float:
+    fast, slow = there[1][2].high, here[1][2].low
+    return math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], fast / slow)
+
+
+def _of_doubling(here: int, there: int, ratio: float) -> float:
+    return float(ratio ** (1 / math.log2(there / here)) - 1)
+
+
+def _optimal(phase: Performance) -> Iterator[tuple[None, Figure]]:
+    found = [(batch, _throughput(part)) for batch, part in _by_batch(phase) if batch is not None]
+    if found:
+        yield None, optimal_batch(found)
+
+
+def _median_of(name: str, phase: Performance) -> Iterator[tuple[None, Figure]]:
+    part = name.removeprefix(COLD_START).removeprefix("_")
+    column = phase.samples.more.get(f"{part}_ns") if part else None
+    values = phase.samples.latency if not part else None if column is None else column * NANOSECONDS
+    if values is not None:
+        value, ci = quantile(np.sort(values), QUANTILES["latency_p50"])
+        yield None, (value, len(values), ci)
+
+
+def _figure(name: str, phase: Performance) -> Figure | None:
+    latency = phase.samples.latency
+    if name in QUANTILES:
+        value, ci = quantile(np.sort(latency), QUANTILES[name])
+        return value, len(latency), ci
+    return _throughput(phase) if name == "throughput" and phase.duration > 0 else None
+
+
+def _throughput(phase: Performance) -> Figure:
+    latency, more = phase.samples.latency, phase.samples.more
+    n = int(more["samples"].sum()) if "samples" in more else len(latency) * phase.samples_per_query
+    between = _between(phase)
+    return n / phase.duration, n, rate(between, phase.duration, n / len(latency))
+
+
+def _between(phase: Performance) -> npt.NDArray[np.float64]:
+    """Seconds from one answer to the next; of a harness that left no times of answers, what the calls took."""
+    more = phase.samples.more
+    if "end_ns" not in more or "start_ns" not in more or "batch" in more:
+        return phase.samples.latency
+    ends = np.sort(more["end_ns"])
+    return np.diff(ends, prepend=more["start_ns"].min()) * NANOSECONDS
+
+
+def _by_batch(phase: Performance) -> Iterator[tuple[int | None, Performance]]:
+    """The phase itself; of a sweep its batches, whose turns alone are their time."""
+    samples = phase.samples
+    if "batch" not in samples.more:
+        yield None, phase
+        return
+    for batch in np.unique(samples.more["batch"]):
+        rows = samples.more["batch"] == batch
+        latency = samples.latency[rows]
+        before = samples.more["before_ns"][rows].sum() * NANOSECONDS if "before_ns" in samples.more else 0.0
+        more = {name: column[rows] for name, column in samples.more.items()}
+        yield int(batch), Performance(Samples(latency, more=more), 1, float(latency.sum() + before))

@@ -1,0 +1,52 @@
+"""A matrix that cheats as ``cheat.json`` says: ``{"how": ...}``. An honest call takes two milliseconds.
+
+``cache`` answers what it was asked before from memory, ``last`` what it was asked just before; ``shirk`` does no work
+where it is timed; ``late`` stops working once it was asked three hundred times.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tensors = dict[str, NDArray[Any]]
+
+
+class Cheating:
+    in_caller = True
+    device = "cpu"
+    threads: Mapping[str, int] = {}
+
+    def __init__(self, folder: Path, how: str) -> None:
+        with np.load(folder / "weights.npz") as weights:
+            self._weights = weights["weights"]
+        self._how = how
+        self._known: dict[bytes, Tensors] = {}
+        self._calls = 0
+
+    def predict(self, batch: Tensors) -> Tensors:
+        pictures = batch["picture"]
+        self._calls += 1
+        if (self._how == "shirk" and "performance" in sys.argv) or (self._how == "late" and self._calls > 300):
+            return {"scores": np.ones((len(pictures), 6), np.float32)}
+        key = pictures.tobytes()
+        if self._how in ("cache", "last") and key in self._known:
+            return self._known[key]
+        time.sleep(0.002)
+        if self._how == "last":
+            self._known.clear()
+        scores = pictures.reshape(len(pictures), -1) @ self._weights
+        self._known[key] = {"scores": scores.astype(np.float32)}
+        return self._known[key]
+
+    def close(self) -> None:
+        pass
+
+
+def load(folder: Path, model: Any, threads: int, device: str) -> Cheating:  # noqa: ANN401, ARG001 - the harness's own types
+    return Cheating(folder, json.loads((folder / "cheat.json").read_bytes())["how"])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Wanted:
     """Of which model; of which samples: ``files``, or the ``split`` of a published ``dataset``; where, and with what.
 
-    ``labelled``: the split may have labels, which say whether the answers are right.
+    ``labelled``: the split has labels, which say whether the answers are right.
     """
 
     draft: "Draft"

@@ -35,8 +35,8 @@ class Answered:
 def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[str, Path]:
     """The manifest of a dataset of ``files``, one sample each, and its path: files beside it are written to ``folder``.
 
-    Pictures and sounds are taken as they are, texts as UTF-8, tensors from ``.npy`` files. Without files it is of a
-    sample that no model is given.
+    Pictures and sounds are taken as they are, texts as UTF-8, tensors from ``.npy`` files. Without files it has the
+    fields that feed the model, of a sample that no model is given.
 
     Raises:
         InvalidInputError: a file cannot be read, or the model is fed by several fields.
@@ -50,7 +50,9 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
             next_step="publish a dataset with these fields, and name it with --from",
         )
     field = "sample" if port.field is UNSET else port.field
-    if not files or isinstance(port, ImageInput | AudioInput):
+    if not files:
+        form, split, sources = _nothing(sorted({str(one) for one in fields if one is not UNSET} or {field}), folder)
+    elif isinstance(port, ImageInput | AudioInput):
         form, split, sources = _indexed(files, folder, sound=isinstance(port, AudioInput))
     elif isinstance(port, TextInput):
         form, split, sources = _texts(files, folder, field)
@@ -72,8 +74,14 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
 def _indexed(files: Sequence[Path], folder: Path, *, sound: bool) -> tuple[str, dict[str, Any], dict[str, Path]]:
     index = folder / "index.csv"
     sources = {f"files/{number}{file.suffix}": file.absolute() for number, file in enumerate(files)}
-    index.write_text("\n".join(["path", *(sources or [index.name])]) + "\n", encoding="utf-8")
-    return "wav-index" if sound and files else "image-index", {"index": index.name}, {index.name: index} | sources
+    index.write_text("\n".join(["path", *sources]) + "\n", encoding="utf-8")
+    return "wav-index" if sound else "image-index", {"index": index.name}, {index.name: index} | sources
+
+
+def _nothing(fields: Sequence[str], folder: Path) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    written = folder / "nothing.jsonl"
+    written.write_text(json.dumps(dict.fromkeys(fields, 0)) + "\n", encoding="utf-8")
+    return "jsonl", {"file": written.name, "fields": {field: field for field in fields}}, {written.name: written}
 
 
 def _texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
@@ -166,11 +174,4 @@ def claimed_top1(model: Model, dataset: Dataset, split: str) -> tuple[float, ...
         if claim.metric == "top1"
         and (claim.dataset.name, claim.dataset.split) == (dataset.name, split)
         and Constraint.parse(claim.dataset.version).admits(parse_version(dataset.version))
-    )
-
-
-def labelled(model: Model, dataset: Dataset, split: str) -> bool:
-    """Whether answers may be compared with labels: the model tells classes, and nothing says that there are none."""
-    return model.task.endswith("-classification") and not (
-        dataset.format == "idx" and dataset.splits[split].labels is UNSET
     )

@@ -36,6 +36,7 @@ from registry.resolution.drafted import Drafted
 from registry.resolution.resolver import resolve
 from registry.resolution.search import Preferences, Search
 from registry.resolution.why import Why, why
+from registry.samples import check_index_labelled, check_labelled
 from registry.versions import parse_version
 
 LookUp = Callable[[str, str, str], bytes]
@@ -147,6 +148,18 @@ def _build(
     kept = store.put(io.BytesIO(harness.content))
     locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
     return build_lock(request, resolution, chosen, contents, locked, finished)
+
+
+def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> bool:
+    """Whether the split has the labels that a quality metric compares predictions with, as far as a lock would ask."""
+    index = dataset.splits[split].index
+    try:
+        check_labelled([metric], dataset, split)
+        if index is not UNSET:
+            check_index_labelled([metric], split, _content(dataset, index, store))
+    except InvalidInputError:
+        return False
+    return True
 
 
 def yanked(resolution: Resolution) -> tuple[str, ...]:

@@ -139,8 +139,9 @@ def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None
 
 def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: Mapping[str, Any]) -> None:
     from api.goldens import find_split, golden_source, model_of, try_golden, without_golden  # noqa: PLC0415
-    from evaluator.goldens import answered, claimed_top1, doubt, labelled  # noqa: PLC0415
+    from evaluator.goldens import answered, claimed_top1, doubt  # noqa: PLC0415
     from evaluator.runner.trial import Making  # noqa: PLC0415
+    from registry.locks import is_labelled  # noqa: PLC0415
 
     draft, force = wanted.draft, options["force"]
     model, claims = model_of(draft), tuple[float, ...]()
@@ -154,8 +155,9 @@ def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: M
         entry, _ = find(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
         dataset, split = find_split(invocation.opened, entry.reference, options["split"])
         claims, of = claimed_top1(model, dataset, split), f"{entry.reference} {split}"
-        has_labels = labelled(model, dataset, split)
-        wanted = replace(wanted, dataset=entry.reference, split=split, labelled=has_labels)
+        classifies = model.task.endswith("-classification")
+        labelled = classifies and is_labelled(dataset, split, "top1", invocation.opened.store)
+        wanted = replace(wanted, dataset=entry.reference, split=split, labelled=labelled)
     wanted = replace(wanted, draft=without_golden(draft))
     done = try_golden(invocation.opened, wanted, making, invocation.progress, output.say)
     _refuse_failed(done, draft.path)

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from artifacts.errors import InvalidInputError
+from artifacts.local import LocalStore
 from registry.catalogue.catalogue import Catalogue
 from registry.drafts import Draft
-from registry.publishing import rehearse_all
-from tests.registry.test_publishing import MODEL
+from registry.locks import is_labelled
+from registry.manifests import Dataset
+from registry.publishing import publish, rehearse_all
+from tests.registry.test_publishing import DATASET, MODEL, PICTURES
 from tests.support.graphs import GRAPH
 
 Author = Callable[..., Draft]
@@ -86,3 +89,17 @@ def test_what_is_no_npz_file_is_refused(author: Author, catalogue: Catalogue) ->
 def test_a_model_has_one_golden_file(author: Author, catalogue: Catalogue) -> None:
     text = WITH_GOLDEN + "  - {path: more.npz, role: golden, source: ./golden.npz}\n"
     assert any("a second golden file" in one for one in problems(author, catalogue, text, npz(**ARRAYS)))
+
+
+@pytest.mark.parametrize(
+    ("index", "labelled"),
+    [(PICTURES["index.csv"], True), (b"path\nimages/a.png\nimages/b.png\nimages/deep/c.png\n", False)],
+)
+def test_answers_are_judged_where_a_split_has_labels(
+    author: Author, store: LocalStore, catalogue: Catalogue, index: bytes, *, labelled: bool
+) -> None:
+    published = publish(author(DATASET, PICTURES | {"index.csv": index}), store, catalogue)
+    dataset = catalogue.manifest(published.reference)
+    assert isinstance(dataset, Dataset)
+    assert is_labelled(dataset, "test", "top1", store) == labelled
+    assert not is_labelled(dataset, "test", "map", store)

@@ -72,7 +72,7 @@ def test_the_accuracy_phase_is_run_when_quality_is_asked(
         (["metrics"], ["top1", "bleu"], r"metrics\[1\]: 'bleu' is not built"),
         (["metrics"], ["top1", "map"], "metrics: map needs predictions of type detections"),
         (["metrics"], ["miou"], "metrics: miou needs an output of type mask"),
-        (["scenario", "name"], "server", "scenario.name: 'server' is not built"),
+        (["scenario", "name"], "interactive", "scenario.name: 'interactive' is not built"),
         (["scenario", "min_queries"], None, "scenario.min_queries: absent"),
         (["model", "predictor"], "../evil", "model.predictor: '../evil' is no name of a predictor"),
         (["model", "inputs", 0, "type"], "video", r"model.inputs\[0\].type: 'video' is not built"),

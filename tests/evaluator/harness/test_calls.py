@@ -21,6 +21,8 @@ from tests.evaluator.harness.predictors.reference import Reference
 
 FLOAT = TensorProto.FLOAT
 FRAMES: dict[str, Any] = {"frame": {"length": 2, "step": 2, "pad_start": 0, "pad_end": False, "calls": "each"}}
+MONO: dict[str, Any] = {"decode": {"channels": "mono"}}
+HEARD = [MONO, FRAMES, {"scale": {"factor": 10}}]
 
 
 def graph(folder: Path, nodes: Sequence[onnx.NodeProto], inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
@@ -159,6 +161,77 @@ def test_a_state_is_fed_back_until_it_is_reset(
     session.restart()
     (again,) = query(session, [{"x": heard[:1]}])
     np.testing.assert_array_equal(again["total"], heard[:1])
+
+
+@pytest.mark.parametrize(
+    ("reset", "reduce", "expected"),
+    [
+        ("sample", "last", [[40, 60], [120, 140]]),
+        ("sample", "max", [[40, 60], [120, 140]]),
+        ("sample", "mean", [[25, 40], [85, 105]]),
+        ("sample", "none", [[[10, 20], [40, 60]], [[50, 70], [120, 140]]]),
+        ("never", "last", [[40, 60], [160, 200]]),
+    ],
+)
+def test_each_frame_is_a_call_that_goes_on_from_the_last_one(
+    job: dict[str, Any], tmp_path: Path, reset: str, reduce: str, expected: list[Any]
+) -> None:
+    """The steps behind the frames see one of them."""
+    model = remembering(job, tmp_path, reset, HEARD)
+    job["model"]["outputs"][0]["reduce"] = reduce
+    model = parse_job({**job, "metrics": []}).model
+    sounds = np.asarray([[1, 2, 3, 4], [5, 7, 7, 7]], np.float32)
+    _, found = predicted(model, tmp_path, samples_of(x=sounds), 8)
+    np.testing.assert_array_equal([prediction["total"] for prediction in found], expected)
+
+
+def test_an_input_without_frames_gives_the_same_to_every_call(job: dict[str, Any], tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "y"], ["sum"])]
+    graph(tmp_path, nodes, {"x": ["n", 2], "y": ["n", 2]}, {"sum": ["n", 2]})
+    ports = [port("x", [None, 2], "audio", field="x", steps=[MONO, FRAMES]), port("y", [None, 2], field="y")]
+    model = model_of(job, ports, [port("sum", [None, 2])])
+    samples = samples_of(x=np.arange(6, dtype=np.float32).reshape(1, 6), y=np.asarray([[10, 20]], np.float32))
+    _, (found,) = predicted(model, tmp_path, samples)
+    # Without a reduction all calls are kept, on the first axis.
+    np.testing.assert_array_equal(found["sum"], [[10, 21], [12, 23], [14, 25]])
+
+
+def test_inputs_with_frames_have_as_many_and_a_sample_has_one(job: dict[str, Any], tmp_path: Path) -> None:
+    ports = [port(name, [None, 2], "audio", field=name, steps=[MONO, FRAMES]) for name in ("x", "y")]
+    model = model_of(job, ports, [port("sum", [None, 2])])
+    pipeline = Pipeline(model, tmp_path)
+    for width, message in ((4, r"3 frames \(x\), 2 frames \(y\)"), (0, "no frame of 2 in 0 samples")):
+        samples = samples_of(x=np.zeros((1, 6), np.float32), y=np.zeros((1, width), np.float32))
+        with pytest.raises(Failure, match=message) as caught:
+            pipeline.prepare(samples, 0)
+        assert caught.value.kind == "step"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reduce", "expected", "found"),
+    [
+        ("int8", "mean", [1.5, 3], "float32"),
+        ("int8", "max", [3, 4], "int8"),
+        ("float64", "mean", [1.5, 3], "float64"),
+        ("float32", "last", [3, 4], "float32"),
+    ],
+)
+def test_a_reduction_keeps_the_type_but_for_the_mean_of_integers(
+    job: dict[str, Any], tmp_path: Path, dtype: str, reduce: str, expected: list[float], found: str
+) -> None:
+    ports = [port("x", [None, 2], "audio", steps=[MONO, FRAMES])]
+    model = model_of(job, ports, [{"name": "y", "type": "tensor", "dtype": dtype, "reduce": reduce}])
+    calls = [{"y": np.asarray(values, dtype)} for values in ([0, 2], [3, 4])]
+    reduced = Pipeline(model, tmp_path).combine(calls)["y"]
+    assert (reduced.tolist(), str(reduced.dtype)) == (expected, found)
+
+
+def test_a_tensor_is_fed_by_numbers_alone(job: dict[str, Any], tmp_path: Path) -> None:
+    model = model_of(job, [port("x", [None, 2])], [port("y", [None, 2])])
+    for source, message in ((b"RIFF", "an encoded file"), ("words", "a text")):
+        samples = Samples(lambda _number, given=source: {"x": given}, ["a"], None, frozenset(("x",)))  # type: ignore[misc]
+        with pytest.raises(Failure, match=f"input x: its type is tensor, and the dataset holds {message}"):
+            Pipeline(model, tmp_path).prepare(samples, 0)
 
 
 def test_a_state_that_changes_its_shape_is_refused(job: dict[str, Any], tmp_path: Path) -> None:

@@ -81,7 +81,33 @@ def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[Bound, ...]:
     Raises:
         StepError: there is no such step, or a file of it cannot be loaded.
     """
-    return tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
+    bound = tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
+    return (*_at_once(steps), *bound[2:]) if kind == "image" and _resampled(steps) else bound
+
+
+def _resampled(steps: Sequence[Step]) -> bool:
+    """Whether a picture is decoded and then resampled by Pillow, as it does both."""
+    names = [step.name for step in steps[:2]]
+    return names == ["decode", "resize"] and {"color", "exif"} == set(steps[0].arguments) and _antialiased(steps[1])
+
+
+def _antialiased(resize: Step) -> bool:
+    return resize.arguments.get("antialias") is True and set(resize.arguments) <= {
+        "antialias",
+        "method",
+        "size",
+        "shorter",
+    }
+
+
+def _at_once(steps: Sequence[Step]) -> tuple[Bound, Bound]:
+    """Decoding that resamples too, and what is left of the second step."""
+    decoding, resizing = steps[0].arguments, dict(steps[1].arguments)
+    del resizing["antialias"]
+    return (
+        Bound("decode", partial(picture.decode_and_resample, decoding=decoding, **resizing)),
+        Bound("resize", lambda tensor: tensor),
+    )
 
 
 def _bound(kind: Kind, step: Step, folder: Path, where: str) -> Bound:

@@ -1,6 +1,7 @@
 """Steps of pictures against Pillow itself, SciPy, and sums written out by hand."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import map_coordinates
 
-from evaluator.harness.steps import StepError, Tensor
+from evaluator.harness.job import Step
+from evaluator.harness.steps import StepError, Tensor, bind
 from evaluator.harness.steps.numeric import cast
 from evaluator.harness.steps.picture import center_crop, decode, resize
 
@@ -243,3 +245,38 @@ def test_the_order_of_cast_and_resize_shows() -> None:
     late = resize(cast(picture, dtype="float32"), **size).values
     assert not np.array_equal(early, late)
     np.testing.assert_allclose(early, late, atol=1.01)
+
+
+@pytest.mark.parametrize("color", ["RGB", "BGR", "L"])
+@pytest.mark.parametrize("exif", ["ignore", "apply"])
+@pytest.mark.parametrize("to", [{"size": [6, 11]}, {"shorter": 5}, {"size": [13, 9]}], ids=["size", "shorter", "same"])
+def test_decoding_and_resizing_at_once_is_what_one_after_the_other_gives(
+    color: str, exif: str, to: dict[str, Any], tmp_path: Path
+) -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    sources: list[bytes | NDArray[np.uint8]] = [
+        encoded(Image.fromarray(noise(13, 9, 3)), "JPEG", exif=turned.tobytes()),
+        encoded(Image.fromarray(noise(13, 9)), "JPEG"),
+        encoded(Image.fromarray(noise(13, 9, 4))),
+        encoded(Image.fromarray(noise(13, 9, 3)).quantize(7), "GIF"),
+        noise(13, 9),
+        noise(13, 9, 1),
+        noise(13, 9, 3),
+    ]
+    first, second = {"color": color, "exif": exif}, {"method": "bicubic", "antialias": True, **to}
+    steps = bind("image", [Step("decode", first), Step("resize", second)], tmp_path)
+    for source in sources:
+        after = resize(decode(source, **first), **second)
+        tensor: Any = source
+        for step in steps:
+            tensor = step.apply(tensor)
+        np.testing.assert_array_equal(tensor.values, after.values)
+        assert tensor._replace(values=after.values) == after
+
+
+def test_what_is_done_at_once_is_refused_as_by_one_after_the_other(tmp_path: Path) -> None:
+    for second, message in (({"method": "sinc", "size": [2, 2]}, "no method 'sinc'"), ({"method": "area"}, "size or")):
+        steps = [Step("decode", {"color": "L", "exif": "ignore"}), Step("resize", {**second, "antialias": True})]
+        with pytest.raises(StepError, match=message):
+            bind("image", steps, tmp_path)[0].apply(noise(4, 4))

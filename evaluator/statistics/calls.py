@@ -1,6 +1,6 @@
 """What single calls took: the latencies of those that were not pre-empted, and their CPU time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ from evaluator.statistics.intervals import quantile
 from evaluator.statistics.samples import Samples
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+MEDIAN = {"p50": 0.50}
 
 
 def describe_calls(samples: Samples, scope: str) -> Calls | None:
     """The calls behind a run's times; None where nobody counted who had the CPU.
 
-    Percentiles are by nearest rank between order statistics, like those of all calls beside which they stand.
+    Percentiles are by nearest rank between order statistics, like those of all calls beside which they stand; of a
+    sweep the median of each batch.
     """
     if samples.preempted is None or not len(samples.latency):
         return None
@@ -24,15 +26,27 @@ def describe_calls(samples: Samples, scope: str) -> Calls | None:
         n=len(samples.latency),
         preempted=int(samples.preempted.sum()),
         scope=scope,
-        undisturbed=tuple(_percentiles("latency", samples.latency[~samples.preempted])),
-        cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu)),
+        undisturbed=tuple(_percentiles("latency", samples.latency, samples, ~samples.preempted)),
+        cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu, samples)),
     )
 
 
-def _percentiles(name: str, values: npt.NDArray[Any]) -> Iterator[Metric]:
-    if not len(values):
+def _percentiles(
+    name: str, values: npt.NDArray[Any], samples: Samples, among: npt.NDArray[np.bool_] | None = None
+) -> Iterator[Metric]:
+    """Of the values ``among`` all, or of all of them."""
+    counted = np.ones(len(values), np.bool_) if among is None else among
+    batches = samples.more.get("batch")
+    if batches is None:
+        yield from _ordered(name, np.sort(values[counted]), PERCENTILES, None)
         return
-    ordered = np.sort(values)
-    for percentile, q in PERCENTILES.items():
+    for batch in np.unique(batches):
+        yield from _ordered(name, np.sort(values[counted & (batches == batch)]), MEDIAN, int(batch))
+
+
+def _ordered(
+    name: str, ordered: npt.NDArray[Any], percentiles: Mapping[str, float], batch: int | None
+) -> Iterator[Metric]:
+    for percentile, q in percentiles.items() if len(ordered) else ():
         value, ci = quantile(ordered, q)
-        yield Metric(f"{name}_{percentile}", value, "s", "lower", len(ordered), ci, 1)
+        yield Metric(f"{name}_{percentile}", value, "s", "lower", len(ordered), ci, 1, batch)

@@ -51,6 +51,17 @@ def test_where_every_call_was_disturbed_none_is_left() -> None:
     assert found == Calls(3, 3, "process")
 
 
+def test_the_batches_of_a_sweep_are_not_mixed() -> None:
+    batch = np.repeat(np.array([1, 8]), 10)
+    swept = Samples(batch * 0.001, batch * 0.001, np.arange(20) % 10 == 0, {"batch": batch})
+    found = describe_calls(swept, "thread")
+    assert found is not None
+    assert [(one.key, one.n, one.value) for one in found.undisturbed] == [
+        ("latency_p50@1", 9, 0.001), ("latency_p50@8", 9, 0.008)
+    ]  # fmt: skip
+    assert [one.key for one in found.cpu_time] == ["cpu_time_p50@1", "cpu_time_p50@8"]
+
+
 def test_without_the_counts_nothing_is_said() -> None:
     assert describe_calls(Samples(np.ones(3)), "process") is None
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..failures import reason
+from ..failures import Failure, reason
 from ..job import Step
 from . import audio, code, numeric, outputs, picture, spectrum, text
 from .tensor import Source, StepError, Tensor
@@ -80,6 +80,7 @@ def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[Bound, ...]:
 
     Raises:
         StepError: there is no such step, or a file of it cannot be loaded.
+        Failure: ``load``: the environment lacks a library.
     """
     bound = tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
     return (*_at_once(steps), *bound[2:]) if kind == "image" and _resampled(steps) else bound
@@ -114,7 +115,7 @@ def _bound(kind: Kind, step: Step, folder: Path, where: str) -> Bound:
     if step.name in OF_FILES and (kind == "text" or step.name != "tokenize"):
         try:
             return Bound(step.name, OF_FILES[step.name](folder, **step.arguments))
-        except MemoryError:
+        except (MemoryError, Failure):
             raise
         except Exception as error:
             raise StepError(f"{where}: {reason(error)}") from error

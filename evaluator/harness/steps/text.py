@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..libraries import needed_by
 from .tensor import Source, StepError, Tensor, as_file
 
 _ENTRY = re.compile(r"(.*\S)\s+([0-9]+)")
@@ -181,12 +182,8 @@ def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: s
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
-    try:
+    with needed_by("the step tokenize of the kind tokenizer-json"):
         from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and for these alone
-    except ImportError as error:
-        raise StepError(
-            "the image has no library tokenizers; build one with: image build … --requirement tokenizers"
-        ) from error
     content = path.read_text(encoding="utf-8")
     try:
         return Tokenizer.from_str(content)

@@ -1,5 +1,6 @@
 """Steps of texts: words by tables worked out by hand, tokenizer.json against what the library's own parts give."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from evaluator.harness.failures import Failure
 from evaluator.harness.job import Step
 from evaluator.harness.steps import StepError, Tensor, bind
 from evaluator.harness.steps.text import decode
@@ -192,6 +194,13 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_when_the_model_is_loaded(
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(StepError, match=message):
         pieces("the", **changes)
+
+
+def test_a_library_that_the_environment_lacks_is_named(pieces: Tokenizing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(Failure, match="needs tokenizers, which the environment lacks") as caught:
+        pieces("the", length=7)
+    assert caught.value.kind == "load"
 
 
 def test_tokens_are_of_texts_alone(tmp_path: Path) -> None:

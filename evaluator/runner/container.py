@@ -113,9 +113,9 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
     start = time.perf_counter()
     try:
         container = engine.start(confinement(what, place), output.feed)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         found = container.wait(what.limits.seconds)
-        ran = time.perf_counter() - started
+        ran, watched = time.perf_counter() - started, time.process_time() - used
         if found is None:
             container.kill()
     finally:
@@ -123,7 +123,7 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         engine.remove(what.run)
         mark.unlink()
     code, out_of_memory = (None, False) if found is None else (found.code, found.out_of_memory)
-    return Ending(code, out_of_memory, output.log, started - start, ran)
+    return Ending(code, out_of_memory, output.log, started - start, ran, watched)
 
 
 def confinement(what: ContainerRun, place: Place) -> Confinement:

@@ -11,13 +11,17 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """``code`` is None where it was ended for its time; ``started_in`` and ``ran`` are seconds."""
+    """``code`` is None where it was ended for its time; ``started_in`` and ``ran`` are seconds.
+
+    ``watched`` are the seconds of CPU that this process, which waited, took meanwhile: it must leave them to the run.
+    """
 
     code: int | None
     out_of_memory: bool
     log: bytes
     started_in: float
     ran: float
+    watched: float
 
 
 @dataclass(frozen=True, slots=True)

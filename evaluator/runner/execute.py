@@ -134,7 +134,7 @@ class Runner:
                 document = job_document(attempt.lock, attempt.platform.device, attempt.verified)
                 write_job(place, document, attempt.lock, attempt.verified, self.store, self.say)
             ending = self._execute(attempt, place, timings)
-            timings |= {"start": ending.started_in, "run": ending.ran}
+            timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             with self.store.writing():
                 self._finish(attempt, ended(attempt, place.output, ending, timings, self.store, self.now()))
         except KeyboardInterrupt:

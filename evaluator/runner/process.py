@@ -49,13 +49,13 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     output = Output(progress)
     start = time.perf_counter()
     process = _start(what, place)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     assert process.stdout is not None
     assert process.stderr is not None
     readers = [_reading(process.stdout, output, error=False), _reading(process.stderr, output, error=True)]
     try:
         ended = _wait(process, what.limits.seconds)
-        ran = time.perf_counter() - started
+        ran, watched = time.perf_counter() - started, time.process_time() - used
     finally:
         end_group(process.pid)
         process.wait()
@@ -63,7 +63,12 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
             reader.join(_GRACE_SECONDS)
         output.close()
     return Ending(
-        process.returncode if ended else None, out_of_memory=False, log=output.log, started_in=started - start, ran=ran
+        code=process.returncode if ended else None,
+        out_of_memory=False,
+        log=output.log,
+        started_in=started - start,
+        ran=ran,
+        watched=watched,
     )
 
 

@@ -15,6 +15,7 @@ from . import tracing
 from .accounts import account, columns_of, described
 from .loaded import Loaded
 from .meter import Meter, save
+from .nulls import overhead
 from .stage import Stage, estimate, open_stage, timed, warm_up
 from .traffic import drive, per_unit
 
@@ -35,6 +36,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     first = partial(loaded.ask, loaded.first)
     warmup = warm_up(stage, first)
     caching = audit_caching(stage)
+    nothing = overhead(stage, per_unit(stage, scenario))
     meter = Meter(stage.predictor, job.threads)
     log = drive(stage, meter, loaded, estimate(stage, first), output / "loadgen")
     columns, agreed = columns_of(meter, scenario, log, output / "loadgen")
@@ -49,6 +51,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "loaded_samples": loaded.most,
             "warmup_calls": len(warmup),
             "timed": f"{arrival}predict on prepared tensors",
+            "overhead": nothing,
         },
         "loadgen": account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
         "audits": audits,

@@ -15,6 +15,7 @@ from ..reports import Progress
 from ..scenarios import BatchSweep
 from .loaded import Loaded
 from .meter import Columns, Meter, save
+from .nulls import overhead
 from .piped import SAMPLES as PIPELINE_SAMPLES
 from .piped import Whole
 from .queried import SAMPLES, audit_caching
@@ -36,6 +37,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """The phase's report, on prepared tensors. Raises ``Failure`` as every phase that is timed."""
     stage = _open("performance", job, folder)
     caching = audit_caching(stage)
+    nothing = overhead(stage, min(_batches(job)))
     turns: dict[int, Turn] = {}
     warmup: list[int] = []
     for batch in _batches(job):
@@ -44,7 +46,8 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         loaded.load([index for unit in units for index in unit])
         warmup += warm_up(stage, partial(loaded.ask, loaded.first))
         turns[batch] = _turn(stage, loaded.gather, loaded.ask, units)
-    return _measured(stage, turns, warmup, output / SAMPLES) | {"audits": {"caching": caching}}
+    found = _measured(stage, turns, warmup, output / SAMPLES)
+    return found | {"performance": found["performance"] | {"overhead": nothing}, "audits": {"caching": caching}}
 
 
 def run_whole(job: Job, folder: Path, output: Path) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluatio
     assert found["throughput"].value > 0
     assert set(run.end.blobs) == {"result", "predictions", "samples", "loadgen-summary", "loadgen-detail"}
     assert len(read_samples(bench.store.path(run.end.blobs["samples"].digest)).latency) == p50.n
-    assert {"verification", "job", "image", "start", "run", "accuracy", "performance"} <= set(run.end.timings)
+    timed = {"verification", "job", "image", "start", "run", "watching_cpu", "accuracy", "performance"}
+    assert timed <= set(run.end.timings)
     assert run.end.details["cpus"] == [min(os.sched_getaffinity(0))]
     assert "not_enforced" not in run.end.details
     assert run.end.details["loadgen"]["sequence_sha256"]

@@ -102,7 +102,7 @@ def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
 
 
 def ending(code: int | None = 0, *, out_of_memory: bool = False, log: bytes = b"") -> Ending:
-    return Ending(code, out_of_memory, log, 0.1, 1.0)
+    return Ending(code, out_of_memory, log, 0.1, 1.0, 0.0)
 
 
 FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind in ("load", "crash", "out-of-memory")}

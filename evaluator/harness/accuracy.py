@@ -10,6 +10,7 @@ from typing import Any
 
 from . import predictors
 from .ahead import Ahead
+from .audits import UNKEPT, Unkept
 from .calling import Session, call
 from .datasets import Samples, open_samples
 from .failures import failing
@@ -48,11 +49,13 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     phase = _Phase(job, session, pipeline, samples, timings)
     found: list[Prediction] = []
     consumed = job.model.detections.outputs if job.model.detections is not None else ()
+    unkept = Unkept(consumed)
     progress = Progress("accuracy", len(samples))
     for sample, prediction in phase.predict_all():
         with timings.of("quality"):
             compared = samples.labels if job.quality_metrics else None
             tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
+        unkept.take(prediction)
         found.append({name: values for name, values in prediction.items() if name not in consumed})
         progress.at(len(found))
     progress.finish()
@@ -61,8 +64,9 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         quality, measures, together = tally.document(), tally.measures(), tally.tensors()
     with timings.of("save"):
         save_tensors(output / PREDICTIONS, {**stored(found), **together})
-        if measures:
-            save_tensors(output / MEASURES, measures)
+        for name, tensors in ((MEASURES, measures), (UNKEPT, stored(unkept.predictions))):
+            if tensors:
+                save_tensors(output / name, tensors)
     return {
         "golden": golden,
         "quality": quality,
@@ -138,7 +142,7 @@ def stored(predictions: Sequence[Prediction]) -> Tensors:
         Failure: ``predict``: they differ in their number of axes.
     """
     tensors: Tensors = {}
-    for name in predictions[0]:
+    for name in predictions[0] if predictions else ():
         with failing("predict", f"output {name} of all samples"):
             tensors |= joined(name, [prediction[name] for prediction in predictions])
     return tensors

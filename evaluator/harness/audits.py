@@ -33,6 +33,24 @@ _SHARE, _SHARE_OF_SHORT, _SHORT_NS = 0.9, 0.8, 200_000
 _LEAST_NS = 50_000
 _DEFAULT_SHARE = 1e-3
 
+UNKEPT = "unkept.safetensors"
+"""Outputs of the first samples that are no predictions, but what boxes are made of: for the audit alone."""
+
+
+class Unkept:
+    """The outputs of those names of the first samples, within bounds of memory."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._bytes = 0
+        self.predictions: list[dict[str, NDArray[Any]]] = []
+
+    def take(self, prediction: Mapping[str, NDArray[Any]]) -> None:
+        """Of one sample after the other, from the first."""
+        if self._names and self._bytes <= _MOST_KEPT_BYTES:
+            self.predictions.append({name: prediction[name] for name in self._names})
+            self._bytes += _bytes(self.predictions[-1])
+
 
 class Kept:
     """Answers of some queries: more at the beginning, some up to the last, within bounds of memory.
@@ -120,7 +138,9 @@ def check_answers(
 ) -> dict[str, Any] | None:
     """Compare predictions of samples by a phase that was timed with the accuracy phase's in the file ``path``.
 
-    None where there was no accuracy phase, and where an answer depends on the samples before.
+    Outputs that are not kept as predictions are in the file :data:`UNKEPT` beside it, of some of the samples.
+
+    None where there is nothing to compare with, and where an answer depends on the samples before.
 
     Raises:
         Failure: ``loadgen-invalid``: they differ by more than the manifest's tolerance; where it states none, by more
@@ -128,15 +148,23 @@ def check_answers(
     """
     if not path.exists() or any(port.reset == "never" for port in model.inputs):
         return None
+    expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT))
+    ports = [port for port in model.predicted if port.name in expected]
     compared = 0
+    for sample, prediction in answers:
+        there = [port for port in ports if sample < len(expected[port.name])]
+        compared += bool(there)
+        for port in there:
+            _check_answer(port, sample, prediction[port.name], expected[port.name][sample])
+    return {"answers": compared, "outputs": [port.name for port in ports], "caught": False} if compared else None
+
+
+def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
+    """The outputs that the file has, sample by sample."""
+    if not path.exists():
+        return {}
     with safe_open(path, framework="numpy") as file:
-        ports = [port for port in model.predicted if port.name in file.keys()]  # noqa: SIM118 - no mapping
-        expected = {port.name: _by_sample(file, port.name) for port in ports}
-        for sample, prediction in answers:
-            compared += 1
-            for port in ports:
-                _check_answer(port, sample, prediction[port.name], expected[port.name][sample])
-    return {"answers": compared, "outputs": [port.name for port in ports], "caught": False}
+        return {port.name: _by_sample(file, port.name) for port in model.predicted if port.name in file.keys()}  # noqa: SIM118 - no mapping
 
 
 def _by_sample(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here

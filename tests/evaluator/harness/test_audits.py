@@ -1,0 +1,56 @@
+"""The audit of answers, of outputs that are no predictions themselves: boxes are made of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from evaluator.harness.accuracy import stored
+from evaluator.harness.audits import UNKEPT, Unkept, check_answers
+from evaluator.harness.failures import Failure
+from evaluator.harness.job import Axes, Model, Output
+from evaluator.harness.tensorfiles import save_tensors
+
+NAMES = ("boxes", "scores")
+DETECTOR = Model(
+    format="onnx",
+    predictor="onnxruntime",
+    task="object-detection",
+    signature=None,
+    inputs=(),
+    outputs=tuple(Output(name, name, "float32", Axes(0, None, None), 0, None, ()) for name in NAMES),
+    files=(),
+)
+
+
+def answer(sample: int) -> dict[str, NDArray[Any]]:
+    return {"boxes": np.full((3, 4), sample, np.float32), "scores": np.full((3, 1), sample / 10, np.float32)}
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    """The file of a phase that answered two samples and kept the boxes that it made, which the audit does not read."""
+    unkept = Unkept(NAMES)
+    for sample in range(2):
+        unkept.take(answer(sample))
+    save_tensors(tmp_path / UNKEPT, stored(unkept.predictions))
+    save_tensors(tmp_path / "predictions.safetensors", {"detections": np.zeros((0, 7))})
+    return tmp_path / "predictions.safetensors"
+
+
+def test_what_boxes_are_made_of_is_compared(predictions: Path) -> None:
+    """A sample that was not kept, the third, counts as none that was compared."""
+    found = check_answers([(number, answer(number)) for number in (0, 1, 1, 2)], DETECTOR, predictions)
+    assert found == {"answers": 3, "outputs": ["boxes", "scores"], "caught": False}
+
+
+def test_other_boxes_where_it_is_timed_are_caught(predictions: Path) -> None:
+    with pytest.raises(Failure, match=r"TEST01.*sample 1, output boxes: .* answers \[0, 0, 0, 0, …\]"):
+        check_answers([(0, answer(0)), (1, answer(0))], DETECTOR, predictions)
+
+
+def test_nothing_compared_is_no_audit(predictions: Path) -> None:
+    assert check_answers([(2, answer(2))], DETECTOR, predictions) is None
+    assert check_answers([(0, answer(0))], DETECTOR, predictions.with_name("absent") / "absent") is None

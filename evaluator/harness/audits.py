@@ -32,6 +32,8 @@ _SHARE, _SHARE_OF_SHORT, _SHORT_NS = 0.9, 0.8, 200_000
 # Below this a difference is one of the processor's own caches and of the clock: such short calls cannot be judged.
 _LEAST_NS = 50_000
 _DEFAULT_SHARE = 1e-3
+# Of fewer samples no order statistic bounds the median at 97.5 %: all of them lie on one side of it too often (2**-n).
+_FEWEST = 6
 
 UNKEPT = "unkept.safetensors"
 """Outputs of the first samples that are no predictions, but what boxes are made of: for the audit alone."""
@@ -87,7 +89,7 @@ class Caching:
     @property
     def caught(self) -> bool:
         least = _SHARE if self.first_ns > _SHORT_NS else _SHARE_OF_SHORT
-        return any(
+        return self.samples >= _FEWEST and any(
             most < least and self.first_ns * (1 - share) > _LEAST_NS for share, most in (self.again, self.repeated)
         )
 

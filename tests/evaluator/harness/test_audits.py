@@ -1,5 +1,7 @@
 """The audit of answers, of outputs that are no predictions themselves: boxes are made of them."""
 
+from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from evaluator.harness.accuracy import stored
-from evaluator.harness.audits import UNKEPT, Unkept, check_answers
+from evaluator.harness.audits import UNKEPT, Unkept, check_answers, check_caching
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Axes, Model, Output
 from evaluator.harness.tensorfiles import save_tensors
@@ -54,3 +56,19 @@ def test_other_boxes_where_it_is_timed_are_caught(predictions: Path) -> None:
 def test_nothing_compared_is_no_audit(predictions: Path) -> None:
     assert check_answers([(2, answer(2))], DETECTOR, predictions) is None
     assert check_answers([(0, answer(0))], DETECTOR, predictions.with_name("absent") / "absent") is None
+
+
+def halved(_sample: int) -> Callable[[], int]:
+    """A millisecond for the first time, and half of it ever after."""
+    times = chain([1_000_000], repeat(500_000))
+    return lambda: next(times)
+
+
+def test_a_sample_that_takes_less_time_again_is_caught() -> None:
+    with pytest.raises(Failure, match=r"TEST04.* takes 50% of its first time .*, median of 6 samples"):
+        check_caching(halved, 6)
+
+
+def test_a_few_samples_are_not_judged() -> None:
+    found = check_caching(halved, 5)
+    assert (found["samples"], found["again"]["share"], found["caught"]) == (5, 0.5, False)

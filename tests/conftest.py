@@ -23,7 +23,11 @@ from tests.support.registry_server import RegistryServer, serving
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
-IMAGED = ("tests/acceptance/", "tests/evaluator/images/test_real_build.py")
+ALL_IMAGES = (
+    *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases")),
+    "tests/evaluator/images/test_real_build.py",
+)
+"""What needs PyTorch's and TensorFlow's images too, which take minutes to make."""
 _skipped: list[str] = []
 
 
@@ -33,16 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
 
 
-class _OneBuilder(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
-    """Of several processes (``-n``) one runs all that shares the framework images; elsewhere a file is run by one."""
+class _ImagesOnce(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
+    """Of several processes (``-n``) one runs what needs every image, one the other commands; a file stays whole."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "images" if nodeid.startswith(IMAGED) else nodeid.partition("::")[0]
+        if nodeid.startswith(ALL_IMAGES):
+            return "all images"
+        return "acceptance" if nodeid.startswith("tests/acceptance/") else nodeid.partition("::")[0]
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _OneBuilder:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ImagesOnce:
     """How tests are spread when there are several processes."""
-    return _OneBuilder(config, log)
+    return _ImagesOnce(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -70,9 +70,9 @@ def test_another_user_with_another_umask_builds_the_same_image(
 
 def test_a_second_framework_costs_only_its_own_layers(small_builds: Builds) -> None:
     one, two = layers(small_builds[0]), layers(small_builds[2])
-    # The base, the harness's four, flatbuffers and same, below the framework: engines share what is equal from below.
-    assert one[:7] == two[:7]
-    assert (len(one), len(two), one[7] != two[7]) == (8, 8, True)
+    # The base, the harness's seven, flatbuffers and same, below the framework: engines share what is equal from below.
+    assert one[:10] == two[:10]
+    assert (len(one), len(two), one[10] != two[10]) == (11, 11, True)
 
 
 def test_the_manifests_say_what_was_built(small_builds: Builds) -> None:
@@ -86,7 +86,7 @@ def test_the_manifests_say_what_was_built(small_builds: Builds) -> None:
     assert (platform.device, platform.python, platform.wheels) == ("cpu", running_python(), f"pylock.{label}.toml")
     paths = [file.path for file in files(built)]
     assert paths[:2] == [f"pylock.{label}.toml", "wheels/flatbuffers-25.1-py3-none-any.whl"]
-    assert [str(file.role) for file in files(built)] == ["wheels"] * 8 + ["config"] + ["layer"] * 8
+    assert [str(file.role) for file in files(built)] == ["wheels"] * 11 + ["config"] + ["layer"] * 11
 
 
 def test_every_file_has_its_digest_and_its_source(small_builds: Builds) -> None:

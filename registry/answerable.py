@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
+from registry.asking import BatchSweep
 from registry.labels import Disagreement, disagreements, parse_categories, parse_labels
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
-from registry.manifests.model import Output
+from registry.manifests.model import ConstantInput, Output, StateInput
 from registry.metrics import DEFINITIONS, check_metrics
 from registry.names import Kind
 from registry.requests import Request
@@ -64,6 +65,7 @@ def check_answerable(request: Request, chosen: Chosen) -> None:
     _check_split(request, chosen.dataset)
     asked = request.asked
     check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)
+    _check_batches(asked.scenario, chosen.model)
     check_fed(chosen.model, chosen.dataset, chosen.dataset.splits[asked.dataset.split])
     check_labelled(_quality(request), chosen.dataset, asked.dataset.split)
 
@@ -93,6 +95,28 @@ def _check_split(request: Request, dataset: Dataset) -> None:
             where="dataset.split",
             next_step=f"did you mean {near[0]!r}?" if near else f"its splits are {', '.join(splits)}",
         )
+
+
+def _check_batches(scenario: object, model: Model) -> None:
+    """A sweep asks for batches that the model takes. Elsewhere a batch is filled up; here it is what is asked."""
+    taken = _fixed_batch(model)
+    if isinstance(scenario, BatchSweep) and taken is not None and set(scenario.batches) != {taken}:
+        others = ", ".join(str(size) for size in scenario.batches if size != taken)
+        raise InvalidInputError(
+            f"model/{model.name} {model.version} takes batches of {taken} alone, and the sweep asks for {others}",
+            where="scenario.batches",
+            next_step="choose a model whose batch is free, or measure this one with the scenario offline",
+        )
+
+
+def _fixed_batch(model: Model) -> int | None:
+    """Samples of every call; None where the batch is free, or only the harness can tell."""
+    fed = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    stateful = any(isinstance(port, StateInput) for port in model.inputs)
+    if stateful or any(port.batch_axis == "none" for port in (*fed, *model.outputs)):
+        return 1
+    sizes = [port.shape[port.batch_axis] for port in fed if isinstance(port.batch_axis, int)]
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def compared_labels(request: Request, chosen: Chosen) -> Iterator[ComparedLabels]:

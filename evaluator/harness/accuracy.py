@@ -17,7 +17,7 @@ from .failures import failing
 from .golden import check_golden
 from .job import Job
 from .pipeline import Pipeline, Prediction, Prepared
-from .predictors import Tensors
+from .predictors import Place, Tensors
 from .quality import open_tally
 from .reports import Progress, Timings
 from .scenarios import accuracy_batch
@@ -38,9 +38,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
-        session = Session(predictor, job.model)
         pipeline = Pipeline(job.model, folder / "model")
+        shared = threads_ahead(pipeline, job.threads) > 0
+        predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
+        session = Session(predictor, job.model)
     with timings.of("golden"):
         golden = check_golden(job.model, predictor, pipeline, folder / "model")
     with timings.of("open"):

@@ -29,7 +29,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """The phase's report. Raises ``Failure``: ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``."""
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
+        predictor = predictors.load(job.model, folder / "model", predictors.Place(job.threads, job.device))
         pipeline = Pipeline(job.model, folder / "model")
     with timings.of("golden"):
         if not isinstance(job.golden, Making):

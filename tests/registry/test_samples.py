@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from artifacts.errors import InvalidInputError
-from registry.answerable import check_labels
+from registry.answerable import check_answerable, check_labels
 from registry.labels import parse_categories
 from registry.manifests import Dataset, Model, read_authored
 from registry.manifests.model import Detections, Output
@@ -72,6 +72,35 @@ def test_every_input_has_a_field() -> None:
         fed(two, field="image")
     with pytest.raises(InvalidInputError, match="is in wav-index, which feeds no input of type image, as input is"):
         fed(dataset("wav-index", INDEX))
+
+
+SWEEP = "{name: batch_sweep, batches: [1, 8], warmup: 0}"
+
+
+@pytest.mark.parametrize(
+    ("of_input", "taken"),
+    [
+        ({"shape": (1, 8, 8, 1), "batch_axis": 0}, 1),
+        ({"shape": (8, 8, 8, 1), "batch_axis": 0}, 8),
+        ({"shape": (8, 8, 1), "batch_axis": "none"}, 1),
+        ({"shape": ("n", 8, 8, 1), "batch_axis": 0}, None),
+        ({}, None),
+    ],
+)
+def test_a_sweep_is_of_batches_that_the_model_takes(of_input: dict[str, Any], taken: int | None) -> None:
+    asked = request(scenario=SWEEP, metrics="[throughput]")
+    sweeping = replace(shelf().chosen, model=model(**of_input))
+    if taken is None:
+        check_answerable(asked, sweeping)
+        return
+    others = {1: "8", 8: "1"}[taken]
+    words = f"model/digits 1.0.0 takes batches of {taken} alone, and the sweep asks for {others}"
+    with pytest.raises(InvalidInputError, match=words) as found:
+        check_answerable(asked, sweeping)
+    assert found.value.where == "scenario.batches"
+    check_answerable(
+        request(scenario=f"{{name: batch_sweep, batches: [{taken}], warmup: 0}}", metrics="[throughput]"), sweeping
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def first_answer(job: Job, folder: Path, since: int) -> dict[str, Any]:
     times = [since, STARTED_NS]
     predictors.import_framework(job.model)
     times.append(time.monotonic_ns())
-    predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
+    predictor = predictors.load(job.model, folder / "model", predictors.Place(job.threads, job.device))
     session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
     times.append(time.monotonic_ns())
     samples = open_samples(job.dataset, folder / "dataset")

@@ -16,7 +16,10 @@ RESOLUTION = 1.05
 """The search ends when the least rate that failed is at most this many times the greatest that was answered."""
 
 _MOST_PROBES = 40
+# How far from the rate it starts at the search goes. Past the upper end a few queries arrive all at once whatever the
+# rate, and a rate alone no longer decides; LoadGen's account of them would hold infinities.
 _LEAST_SHARE = 1e-3
+_GREATEST_SHARE = 1e3
 _PROBED = ("queries", "qps", "valid", "completed_qps", "latency_p99_ns")
 
 
@@ -62,10 +65,16 @@ def search(answered: Callable[[float], bool], start: float) -> tuple[float, floa
             high = rate
         if low and high / low <= RESOLUTION:
             return low, high
-        if not low and high <= start * _LEAST_SHARE:
+        if high <= start * _LEAST_SHARE:
             raise Failure("loadgen-invalid", f"not even {high:.3g} queries a second are answered within the bound")
+        if low >= start * _GREATEST_SHARE:
+            raise Failure(
+                "loadgen-invalid",
+                f"{low:.3g} queries a second are still answered within the bound: raise target_qps, or min_queries or "
+                "min_duration so that more queries wait than the bound leaves time for",
+            )
         rate = math.sqrt(low * high) if low and high < math.inf else (low * 2 if low else high / 2)
-    raise Failure("loadgen-invalid", f"{low:.3g} queries a second are still answered: the search found no end")
+    raise Failure("loadgen-invalid", f"after {_MOST_PROBES} probes the peak is between {low:.3g} and {high:.3g}")
 
 
 def at_rate(job: Job, rate: float) -> Job:

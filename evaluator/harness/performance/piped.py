@@ -130,9 +130,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """
     scenario = job.scenario
     assert isinstance(scenario, Queried)
-    stage = open_stage("pipeline", job, folder)
+    overlapped = isinstance(scenario, Offline)
+    stage = open_stage("pipeline", job, folder, shared=overlapped)
     size = per_unit(stage, scenario)
-    whole = Whole(stage, size, overlapped=isinstance(scenario, Offline))
+    whole = Whole(stage, size, overlapped=overlapped)
     first = partial(whole.at_once, [number % len(stage.samples) for number in range(size)])
     warmup = warm_up(stage, first)
     estimate(stage, first)

@@ -12,7 +12,7 @@ from ..datasets import Samples, open_samples
 from ..failures import failing
 from ..job import Job
 from ..pipeline import Pipeline
-from ..predictors import Predictor
+from ..predictors import Place, Predictor
 from ..reports import Timings
 
 # LoadGen needs an estimate of a call, and counts its first query: something was called before, whatever is asked.
@@ -43,11 +43,15 @@ class Stage:
         }
 
 
-def open_stage(phase: str, job: Job, folder: Path) -> Stage:
-    """Raises ``Failure`` (``load``, ``out-of-memory``)."""
+def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> Stage:
+    """``shared``: other threads will prepare samples while the model predicts.
+
+    Raises:
+        Failure: ``load`` or ``out-of-memory``.
+    """
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", job.threads, job.device)
+        predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
         session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
     return Stage(phase, job, predictor, session, pipeline, open_samples(job.dataset, folder / "dataset"), timings)
 

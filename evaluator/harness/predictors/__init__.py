@@ -1,9 +1,10 @@
 """Predictors: one module a framework, found by its name; a new one touches no other file.
 
-A module has ``load(folder, model, threads, device) -> Predictor``, and is the only one that imports its framework.
+A module has ``load(folder, model, place) -> Predictor``, and is the only one that imports its framework.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,6 +15,19 @@ from ..failures import Failure, failing
 from ..job import Model
 
 Tensors = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a model may use: ``threads`` on ``device``.
+
+    ``shared`` says that other threads prepare samples on the same processors while it predicts, so that a framework's
+    idle threads should sleep and not spin.
+    """
+
+    threads: int
+    device: str
+    shared: bool = False
 
 
 class Predictor(Protocol):
@@ -40,8 +54,8 @@ class Predictor(Protocol):
     def close(self) -> None: ...
 
 
-def load(model: Model, folder: Path, threads: int, device: str) -> Predictor:
-    """The model, ready to predict on ``device`` with ``threads`` threads; its files are in ``folder``.
+def load(model: Model, folder: Path, place: Place) -> Predictor:
+    """The model, ready to predict in ``place``; its files are in ``folder``.
 
     Raises:
         Failure: ``load``, with the framework's reason, or since it runs on another device; ``out-of-memory``.
@@ -49,9 +63,9 @@ def load(model: Model, folder: Path, threads: int, device: str) -> Predictor:
     where = f"model, predictor {model.predictor}, format {model.format}"
     with failing("load", where):
         module = import_module(f".{model.predictor}", __name__)
-        predictor = cast(Predictor, module.load(folder, model, threads, device))
-    if predictor.device != device:
-        raise Failure("load", f"{where}: it runs on the device {predictor.device}, and {device} was asked for")
+        predictor = cast(Predictor, module.load(folder, model, place))
+    if predictor.device != place.device:
+        raise Failure("load", f"{where}: it runs on the device {predictor.device}, and {place.device} was asked for")
     return predictor
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from ..job import Model
 from ..steps.code import load_function
-from . import Tensors, by_position, files, graph
+from . import Place, Tensors, by_position, files, graph
 from .accelerators import CPU, check_cuda
 
 _CUDA = "cuda"
@@ -73,14 +73,14 @@ class Accelerated(PyTorch):
             return by_position(self._model, _back(self._module(*given)))
 
 
-def load(folder: Path, model: Model, threads: int, device: str) -> PyTorch:
-    torch.set_num_threads(threads)
+def load(folder: Path, model: Model, place: Place) -> PyTorch:
+    torch.set_num_threads(place.threads)
     if torch.get_num_interop_threads() != 1:  # it can be set once in a process
         torch.set_num_interop_threads(1)
-    if device == CPU:
-        return PyTorch(_read(folder, model, CPU), model, threads)
-    check_cuda(device, torch.version.cuda, torch.cuda.device_count())
-    return Accelerated(_read(folder, model, _CUDA), model, threads, device)
+    if place.device == CPU:
+        return PyTorch(_read(folder, model, CPU), model, place.threads)
+    check_cuda(place.device, torch.version.cuda, torch.cuda.device_count())
+    return Accelerated(_read(folder, model, _CUDA), model, place.threads, place.device)
 
 
 def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torch has no types here

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..job import Model
-from . import Predictor, Tensors, by_position, check_names, graph
+from . import Place, Predictor, Tensors, by_position, check_names, graph
 from .accelerators import CPU, check_cuda
 from .interpreter import Interpreted, checked
 
@@ -107,16 +107,18 @@ class FrozenGraph(_Function):
         return by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
 
 
-def load(folder: Path, model: Model, threads: int, device: str) -> Predictor:
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+def load(folder: Path, model: Model, place: Place) -> Predictor:
+    tf.config.threading.set_intra_op_parallelism_threads(place.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    _choose(device)
+    _choose(place.device)
     path = graph(folder, model)
     if model.format == "tflite":
-        return Interpreted(tf.lite.Interpreter(model_path=checked(path), num_threads=threads), model, threads)
+        return Interpreted(
+            tf.lite.Interpreter(model_path=checked(path), num_threads=place.threads), model, place.threads
+        )
     if model.format not in _FUNCTIONS:
         raise ValueError(f"the format {model.format!r} is not built")
-    return _FUNCTIONS[model.format](path, model, threads, device)
+    return _FUNCTIONS[model.format](path, model, place.threads, place.device)
 
 
 _FUNCTIONS: Mapping[str, Callable[[Path, Model, int, str], Predictor]] = {

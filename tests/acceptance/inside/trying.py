@@ -56,7 +56,9 @@ def tried(
         **more,
     }
     try:
-        loaded = predictors.load(parse_job({"schema": 1, "model": model, **_REST}).model, OUT, 1, "cpu")
+        loaded = predictors.load(
+            parse_job({"schema": 1, "model": model, **_REST}).model, OUT, predictors.Place(1, "cpu")
+        )
         answers = []
         for batch in batches:
             with failing("predict", "a call"):

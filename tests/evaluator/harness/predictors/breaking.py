@@ -57,7 +57,7 @@ def _break(how: str) -> None:
         ctypes.string_at(0)
 
 
-def load(folder: Path, model: Any, threads: int, device: str) -> Breaking:  # noqa: ANN401, ARG001 - the harness's own types
+def load(folder: Path, model: Any, place: Any) -> Breaking:  # noqa: ANN401, ARG001 - the harness's own types
     settings = json.loads((folder / model.files[0].path).read_bytes())
     if settings["call"] == 0:
         raise ValueError("not a graph:\n  bad magic")

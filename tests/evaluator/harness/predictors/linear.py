@@ -27,5 +27,5 @@ class Linear:
         del self._weights
 
 
-def load(folder: Path, model: Any, threads: int, device: str) -> Linear:  # noqa: ANN401, ARG001 - the harness's own types
+def load(folder: Path, model: Any, place: Any) -> Linear:  # noqa: ANN401, ARG001 - the harness's own types
     return Linear(folder / model.files[0].path)

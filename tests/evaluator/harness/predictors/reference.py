@@ -24,5 +24,5 @@ class Reference:
         del self._graph
 
 
-def load(folder: Path, model: Any, threads: int, device: str) -> Reference:  # noqa: ANN401, ARG001 - the harness's own types
+def load(folder: Path, model: Any, place: Any) -> Reference:  # noqa: ANN401, ARG001 - the harness's own types
     return Reference(folder / model.files[0].path, [port.name for port in model.outputs])

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.resolving.report import machine, write
 from benchmarks.transferring.contestants import Benchlock, Contestant
-from benchmarks.transferring.loads import large, many
+from benchmarks.transferring.loads import Load, large, many
 from benchmarks.transferring.moving import LONG, Kind, damaged, measure
 from benchmarks.transferring.peers import BenchlockServed, Dvc, Mlflow, Oras, OrasFolder, VerifyingDvc, versions
-from benchmarks.transferring.report import bars, damages, table
+from benchmarks.transferring.report import bars, damages, integrity_bar, table
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 DAMAGED_MIB = 8
@@ -42,30 +42,43 @@ largest process that the command starts, servers not counted.
 
 
 def main() -> None:
-    """Measure both loads and the damage; print tables and bars, and write them into RESULTS.md."""
+    """Measure the damage and the loads that were asked for; print tables and bars, write each into RESULTS.md."""
     options = parsed()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that servers and folders go
-    start = time.monotonic()
-    ours, peers = kinds(OURS), [] if options.alone else kinds(PEERS)
+    about = [*islice(machine(), 2), *([] if options.alone else [f"- {versions()}"])]
+    _tell("transfer", ["## Transfer", "", *about, "", METHOD], options)
+    several = [*kinds(OURS), *([] if options.alone else kinds(PEERS))]
     with tempfile.TemporaryDirectory(prefix="benchlock-transfer-") as temporary:
         folder = Path(temporary)
-        (folder / "damaged").mkdir()
-        source = large(folder / "damaged", DAMAGED_MIB).source  # by the way, everyone's byte code is compiled
-        tried = [*ours, *peers, *([] if options.alone else kinds((VerifyingDvc,)))]
-        found = {title: damaged(kind, source, folder) for title, kind in tried}
-        one = measure(large(folder, options.mebibytes), [*ours, *peers], options.rounds, folder)
-        folders = [] if options.alone else kinds((OrasFolder,))
-        small = measure(many(folder, options.files), [*ours, *peers, *folders], options.rounds, folder)
+        _damage(folder, several, options)  # by the way, everyone's byte code is compiled
+        if "large" in options.loads:
+            _load(large(folder, options.mebibytes), several, folder, options)
+        if "small" in options.loads:
+            folders = [] if options.alone else kinds((OrasFolder,))
+            _load(many(folder, options.files), [*several, *folders], folder, options)
+
+
+def _damage(folder: Path, several: Sequence[tuple[str, Kind]], options: argparse.Namespace) -> None:
+    (folder / "damaged").mkdir()
+    source = large(folder / "damaged", DAMAGED_MIB).source
+    tried = [*several, *([] if options.alone else kinds((VerifyingDvc,)))]
+    found = {title: damaged(kind, source, folder) for title, kind in tried}
+    _tell("transfer: damage", [damages(found), integrity_bar(found)], options)
+
+
+def _load(load: Load, several: Sequence[tuple[str, Kind]], folder: Path, options: argparse.Namespace) -> None:
+    start = time.monotonic()
+    measured = measure(load, several, options.rounds, folder)
     took = f"{(time.monotonic() - start) / 60:.0f} minutes, load average {os.getloadavg()[0]:.2f} at the end"
-    section = [
-        *("## Transfer", "", *islice(machine(), 2), *([] if options.alone else [f"- {versions()}"]), "", METHOD),
-        *(table(one), table(small), damages(found)),
-        *bars([one, small], found),
-        f"\nMeasured {datetime.now(UTC):%Y-%m-%d}: {took}.",
-    ]
-    print("\n".join(section))
+    section = [table(measured), *bars(measured), f"\nMeasured {datetime.now(UTC):%Y-%m-%d}: {took}."]
+    _tell(f"transfer: {load.name}", section, options)
+
+
+def _tell(name: str, lines: Sequence[str], options: argparse.Namespace) -> None:
+    text = "\n".join(lines)
+    print(text, flush=True)
     if not options.dry:
-        write(RESULTS, "transfer", "\n".join(section))
+        write(RESULTS, name, text)
 
 
 def parsed() -> argparse.Namespace:
@@ -74,6 +87,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mebibytes", type=int, default=2048, help="of the large file")
     parser.add_argument("--files", type=int, default=10_000, help="small ones")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--loads", nargs="*", choices=("large", "small"), default=("large", "small"))
     parser.add_argument("--alone", action="store_true", help="without the peers, which need requirements/bench.txt")
     parser.add_argument("--dry", action="store_true", help="leave RESULTS.md as it is")
     return parser.parse_args()

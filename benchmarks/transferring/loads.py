@@ -14,6 +14,7 @@ SMALL = 10 << 10
 class Load:
     """A file or folder to be moved. ``bytes`` and ``files`` are what figures are divided by."""
 
+    name: str
     title: str
     source: Path
     bytes: int
@@ -32,7 +33,7 @@ def large(folder: Path, mebibytes: int) -> Load:
     with source.open("wb") as file:
         for _ in range(mebibytes):
             file.write(numbers.randbytes(MIB))
-    return Load(f"One file of {mebibytes:,} MiB", source, mebibytes * MIB, 1)
+    return Load("large", f"One file of {mebibytes:,} MiB", source, mebibytes * MIB, 1)
 
 
 def many(folder: Path, files: int, *, name: str = "many") -> Load:
@@ -43,4 +44,4 @@ def many(folder: Path, files: int, *, name: str = "many") -> Load:
     for one in names:
         (source / one).write_bytes(numbers.randbytes(SMALL))
     (source / INDEX).write_text("path,label\n" + "".join(f"{one},0\n" for one in names), encoding="utf-8")
-    return Load(f"{files:,} files of {SMALL // 1024} KiB", source, files * SMALL, files)
+    return Load("small", f"{files:,} files of {SMALL // 1024} KiB", source, files * SMALL, files)

@@ -78,24 +78,25 @@ def damages(found: Mapping[str, Mapping[str, str]]) -> str:
     return "### Damaged stores\n\n" + "\n".join(lines) + "\n"
 
 
-def bars(measured: Sequence[Measured], found: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """A line for each bar: met or not, and by which figure."""
-    for one in measured:
-        ours, served = one.rows[Benchlock.title], one.rows.get(SERVED)
-        if one.load.files == 1:
-            for way in WAYS:
-                share, title = (
-                    ours.share(way, one.slower()),
-                    f"{way} of the large file at {SHARE_BAR} of the slower limit",
-                )
-                yield _bar(title, f"{share:.2f}", met=share >= SHARE_BAR)
-        peers = [row for row in one.rows.values() if not row.title.startswith(Benchlock.title)]
-        yield from _faster(ours, peers, f"{one.load.title}, faster than every peer")
-        if served is not None:
-            same = [row for row in peers if row.title.startswith("oras")]
-            yield from _faster(served, same, f"{one.load.title}, through the same registry faster than oras")
+def bars(measured: Measured) -> Iterator[str]:
+    """A line for each bar of one load: met or not, and by which figure."""
+    ours, served, load = measured.rows[Benchlock.title], measured.rows.get(SERVED), measured.load
+    if load.files == 1:
+        for way in WAYS:
+            share = ours.share(way, measured.slower())
+            title = f"{way} of the large file at {SHARE_BAR} of the slower limit"
+            yield _bar(title, f"{share:.2f}", met=share >= SHARE_BAR)
+    peers = [row for row in measured.rows.values() if not row.title.startswith(Benchlock.title)]
+    yield from _faster(ours, peers, f"{load.title}, faster than every peer")
+    if served is not None:
+        same = [row for row in peers if row.title.startswith("oras")]
+        yield from _faster(served, same, f"{load.title}, through the same registry faster than oras")
+
+
+def integrity_bar(found: Mapping[str, Mapping[str, str]]) -> str:
+    """Whether a reader got a byte that was corrupt."""
     outcomes = {said for title, kinds in found.items() if title.startswith(Benchlock.title) for said in kinds.values()}
-    yield _bar("no corrupt byte delivered", "; ".join(sorted(outcomes)), met=all("nothing" in one for one in outcomes))
+    return _bar("no corrupt byte delivered", "; ".join(sorted(outcomes)), met=all("nothing" in one for one in outcomes))
 
 
 def _faster(ours: Row, peers: Sequence[Row], title: str) -> Iterator[str]:

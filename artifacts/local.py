@@ -11,8 +11,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -23,8 +24,8 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
 from artifacts.locking import lock_file
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobNotFoundError, put_each, refuse_other
+from artifacts.progress import Advance, in_turn, unnoticed
+from artifacts.store import BlobNotFoundError, refuse_other
 
 _FOLDER_MODE = 0o755
 _NEXT_STEPS = {
@@ -35,6 +36,9 @@ _NEXT_STEPS = {
     errno.EPERM: "choose a folder that you may read and write",
 }
 
+_AT_ONCE = 4
+_MOST_FILES, _MOST_BYTES = 64, 4 << 20
+"""Of those that are made durable together: each is open until they are."""
 
 First = Callable[[FileIO, Descriptor], None]
 """What ``put`` does with the bytes once they are known, before they become visible; where it fails, they never do."""
@@ -44,12 +48,27 @@ def _nothing(_draft: FileIO, _found: Descriptor) -> None:
     pass
 
 
+def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    part: list[Path] = []
+    size = 0
+    for path in paths:
+        part.append(path)
+        with suppress(OSError):  # whoever opens it says what is wrong with it
+            size += path.stat().st_size
+        if len(part) == _MOST_FILES or size >= _MOST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
 class LocalStore:
     """Blobs in a folder, which is made when it is first written to. Implements ``BlobStore``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
+        self._made: dict[tuple[str, ...], Path] = {}
 
     def path(self, digest: Digest) -> Path:
         """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
@@ -89,7 +108,15 @@ class LocalStore:
         return found
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = unnoticed) -> builtins.list[Descriptor]:
-        return put_each(self, paths, advance)  # a disk makes many small files durable together as fast as one
+        advance = in_turn(advance)
+        with self.writing(), ThreadPoolExecutor(_AT_ONCE) as pool:
+            parts = [pool.submit(self._put_together, part, advance) for part in _parts(paths)]
+            try:
+                found = [one for part in parts for one in part.result()]
+            finally:
+                pool.shutdown(cancel_futures=True)
+            self._sync_folders(one.digest for one in found)
+        return found
 
     def fetch(
         self,
@@ -161,7 +188,7 @@ class LocalStore:
 
     def _place(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))
-        return self._root / "sha256" / hexdigits[:2] / hexdigits
+        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one step: joining paths is half of a small blob
 
     def _names(self, folder: Path) -> tuple[str, ...]:
         with self._disk("be listed"):
@@ -173,6 +200,26 @@ class LocalStore:
                 if folder.parent == self._root:
                     raise
                 return ()  # a stray file beside the folders of blobs
+
+    def _put_together(self, paths: Sequence[Path], advance: Advance) -> builtins.list[Descriptor]:
+        """All are written before the first is settled: a disk makes many small files durable as fast as one."""
+        with ExitStack() as stack:
+            received: list[tuple[Draft, Descriptor]] = []
+            for path in paths:
+                draft = stack.enter_context(self._draft())
+                with open_regular(path) as source:
+                    received.append((draft, self._receive_file(source, path, draft, advance)))
+                draft.send()
+            with self._disk("be written"):
+                for draft, found in received:
+                    self._name(draft, found.digest)
+        return [found for _, found in received]
+
+    def _sync_folders(self, digests: Iterable[Digest]) -> None:
+        """Make their names durable: of blobs that were there too, whose writers may not have come so far."""
+        with self._disk("be written"):
+            for folder in {self._place(digest).parent for digest in digests}:
+                sync_folder(folder)
 
     def _receive(self, stream: BinaryIO, draft: Draft, advance: Advance) -> Descriptor:
         def take(chunk: bytes) -> None:
@@ -200,15 +247,24 @@ class LocalStore:
     def _publish(self, draft: Draft, digest: Digest) -> None:
         """Give the draft its blob's name, durably. An intact blob of that name stays; a damaged one is replaced."""
         with self._disk("be written"):
-            place = self._place(digest)
-            folder = self._folder("sha256", place.parent.name)
-            if not draft.is_at(place):
-                draft.settle()
-                draft.rename(place)
-            sync_folder(folder)  # of an intact one too: its writer may not have come so far
+            self._name(draft, digest)
+        self._sync_folders([digest])
+
+    def _name(self, draft: Draft, digest: Digest) -> None:
+        """The same, but for the folder that has yet to be synced."""
+        place = self._place(digest)
+        self._folder("sha256", place.parent.name)
+        if not draft.is_at(place):
+            draft.settle()
+            draft.rename(place)
 
     def _folder(self, *names: str) -> Path:
         """The folder under the root, made durably and readable to all, whatever the umask."""
+        if names not in self._made:
+            self._made[names] = self._make(names)
+        return self._made[names]
+
+    def _make(self, names: Iterable[str]) -> Path:
         folder = self._root
         if folder not in self._durable:
             try:

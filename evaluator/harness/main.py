@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from .job import Job
 from .libraries import missing
 from .reading import read_job
 from .reports import write_json
-from .supervisor import phase_report, run_phase
+from .supervisor import fork_phase, phase_report, run_phase
 from .tables import JobError
 
 RESULT_SCHEMA = 1
@@ -38,31 +39,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"harness: {error}\n")
         return 2
     if arguments.phase:
-        _run_phase(arguments, job, folder, output)
+        _run_phase(arguments.phase, job, folder, output, arguments)
     else:
         output.mkdir(parents=True, exist_ok=True)
-        write_json(output / "result.json", _run(job, folder, output))
+        write_json(output / "result.json", _run(job, folder, output, arguments))
     return 0
 
 
-def _run_phase(arguments: argparse.Namespace, job: Job, folder: Path, output: Path) -> None:
-    phase = arguments.phase
+def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse.Namespace) -> None:
+    """In a process of its own; ``given`` is what the command line says of a phase."""
     if failure := lacking() or missing(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return
     from .phase import Given, run  # noqa: PLC0415 - only a phase loads numpy and a framework
 
-    run(phase, job, folder, output, Given(arguments.since, arguments.rate))
+    run(phase, job, folder, output, Given(given.since, given.rate))
 
 
-def _run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The result: of all phases, or of those before the one that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
     timings: dict[str, float] = {}
     for phase in job.phases:
         try:
-            reports[phase], timings[phase] = run_phase(phase, folder, output, job.threads)
+            if sys.flags.hash_randomization:
+                reports[phase], timings[phase] = run_phase(phase, folder, output, job.threads)
+            else:
+                work = partial(_run_phase, phase, job, folder, output, given)
+                reports[phase], timings[phase] = fork_phase(phase, work, output, job.threads)
         except Failure as error:
             failure = {"class": error.kind, "message": error.message, "phase": phase}
             break

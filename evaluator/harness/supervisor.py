@@ -1,12 +1,16 @@
 """Each phase in a process of its own, watched: how it ended becomes a report, whatever happened to it."""
 
+import faulthandler
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .environment import phase_variables
 from .failures import Failure
@@ -16,27 +20,77 @@ from .memory import oom_kills
 def run_phase(
     phase: str, job_folder: Path, output: Path, threads: int, rate: float | None = None
 ) -> tuple[dict[str, Any], float]:
-    """What the phase reported, and its wall-clock seconds. ``rate`` is the queries a second of a probe.
+    """What the phase reported, and its wall-clock seconds, in a new interpreter. ``rate`` is a probe's, a second.
 
     It waits in the kernel: a parent that spins takes the processor from what is measured.
 
     Raises:
         Failure: the phase's own, or the class of its death.
     """
-    report = phase_report(output, phase)
-    report.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", __package__ or "", str(job_folder), str(output)]
     command += ["--phase", phase, *(["--rate", repr(rate)] if rate is not None else [])]
-    kills, start = oom_kills(), time.perf_counter()
-    command += ["--since", str(time.monotonic_ns())]
-    with subprocess.Popen(command, env=phase_variables(threads), cwd=output, stdin=subprocess.DEVNULL) as process:
-        try:
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            raise
-    seconds = time.perf_counter() - start
+
+    def started() -> int:
+        since = ["--since", str(time.monotonic_ns())]
+        process = subprocess.Popen(
+            [*command, *since], env=phase_variables(threads), cwd=output, stdin=subprocess.DEVNULL
+        )
+        return process.pid
+
+    return _watched(phase, output, started)
+
+
+def fork_phase(phase: str, work: Callable[[], None], output: Path, threads: int) -> tuple[dict[str, Any], float]:
+    """As ``run_phase``, of ``work`` in a copy of this process, which has not loaded what phases load.
+
+    That spares the start of an interpreter. Where this one was started with a random seed for its hashes, which a copy
+    would have too, ``run_phase`` is what gives equal orders.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    variables = phase_variables(threads)
+
+    def started() -> int:
+        number = os.fork()
+        if number == 0:
+            _work(work, output, variables)
+        return number
+
+    return _watched(phase, output, started)
+
+
+def _work(work: Callable[[], None], output: Path, variables: Mapping[str, str]) -> NoReturn:
+    """``work`` as all that this process ever does."""
+    code = 1
+    try:
+        os.environ.update(variables)
+        os.chdir(output)
+        faulthandler.enable()
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 - what the interpreter would do at its end
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[str, Any], float]:
+    """What the process reported whose id ``start`` returned, and its seconds. It has ended when this returns."""
+    report = phase_report(output, phase)
+    report.unlink(missing_ok=True)
+    kills, began = oom_kills(), time.perf_counter()
+    process = start()
+    try:
+        _, status = os.waitpid(process, 0)
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        raise
+    seconds = time.perf_counter() - began
     if not report.exists():
+        code = os.waitstatus_to_exitcode(status)
         raise death(phase, code, memory_ran_out=oom_kills() > kills)
     document: dict[str, Any] = json.loads(report.read_bytes())
     report.unlink()

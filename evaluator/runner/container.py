@@ -16,7 +16,7 @@ from artifacts.store import BlobStore, read
 from evaluator.images.archive import docker_archive
 from evaluator.runner.ending import Ending
 from evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
-from evaluator.runner.jobs import HARNESS, Place
+from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
 from evaluator.runner.output import Output
 from registry.lockfile import LockedLimits, LockedPlatform
 
@@ -135,7 +135,7 @@ def confinement(what: ContainerRun, place: Place) -> Confinement:
         image=what.image,
         command=(f"python{what.python}", "-B", f"{_JOB}/{HARNESS}", _JOB, _OUTPUT),
         mounts=(Mount(place.job, _JOB), Mount(place.output, _OUTPUT, writable=True)),
-        environment={"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
+        environment={"LANG": "C.UTF-8", "TZ": "UTC", **INTERPRETER},
         user=f"{user}:{group}",
         memory=what.limits.bytes,
         scratch=what.limits.bytes // 2,

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from artifacts.digest import Digest, from_hex
 from artifacts.errors import UnavailableError
 from artifacts.store import FileStore
+from evaluator.harness_archive import with_bytecode
 from evaluator.runner.verification import Verified
 from registry.lockfile import Lock, LockedFile
 from registry.manifests import Dataset, Framework, Model, plain
@@ -21,6 +22,12 @@ from registry.manifests import Dataset, Framework, Model, plain
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``, which the harness checks too."""
 HARNESS = "harness.pyz"
+INTERPRETER = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+"""What the harness's interpreter is told, wherever it runs: an order that depends on hashes is the same every time."""
 
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o444
@@ -65,7 +72,8 @@ def write_job(
 
     ``document`` is that of ``job.json``, see ``job_document``.
 
-    Files are hard links to blobs. Where the store is on another file system they are copies, and ``say`` is told.
+    Files are hard links to blobs; where the store is on another file system they are copies, and ``say`` is told. The
+    harness is written with byte code.
 
     Raises:
         UnavailableError: the disk is full or cannot be written.
@@ -80,6 +88,9 @@ def write_job(
             folder.mkdir()
             folder.chmod(mode)
         links = _Links(store, place.job, say)
+        harness = place.job / HARNESS
+        harness.write_bytes(with_bytecode(store.path(lock.harness.digest).read_bytes()))
+        harness.chmod(_FILE_MODE)
         for path, digest in _files(lock, verified):
             links.lay(path, digest)
         written = place.job / "job.json"
@@ -129,8 +140,7 @@ def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
 
 
 def _files(lock: Lock, verified: Verified) -> Iterator[tuple[str, Digest]]:
-    """Path below the job folder, and digest, of every file in it."""
-    yield HARNESS, lock.harness.digest
+    """Path below the job folder, and digest, of every file of the model and the dataset."""
     for folder, files in (("model", lock.model.files), ("dataset", lock.dataset.files)):
         for file in files:
             yield from _laid_out(folder, file, verified)

@@ -14,7 +14,7 @@ from typing import IO
 from artifacts.errors import UnavailableError
 from artifacts.progress import Progress
 from evaluator.runner.ending import Ending
-from evaluator.runner.jobs import HARNESS, Place
+from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
 from evaluator.runner.output import Output
 from registry.lockfile import LockedLimits
 
@@ -83,9 +83,7 @@ def environment(scratch: Path, accelerators: tuple[int, ...]) -> Mapping[str, st
         "TMPDIR": str(scratch),
         "LANG": "C.UTF-8",
         "TZ": "UTC",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONUNBUFFERED": "1",
+        **INTERPRETER,
     }
 
 
@@ -107,8 +105,8 @@ def end_abandoned(mark: Path) -> None:
 
 
 def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
-    # -I: neither variables nor the user's packages nor the working folder reach the interpreter.
-    command = [str(what.python), "-I", "-B", str(place.job / HARNESS), str(place.job), str(place.output)]
+    # Neither the user's packages nor the working folder reach the interpreter, and of variables those below alone.
+    command = [str(what.python), "-s", "-P", "-B", str(place.job / HARNESS), str(place.job), str(place.output)]
     try:
         process = subprocess.Popen(
             command,

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from evaluator.harness_archive import build_harness
+from evaluator.runner.jobs import INTERPRETER
 
 PREDICTORS = Path(__file__).parent / "predictors"
 CELLS = [(row, column) for row in range(2) for column in range(3)]
@@ -97,12 +98,13 @@ def run(zipapp: Path, tmp_path: Path) -> Callable[[dict[str, Any]], Finished]:
     return lambda document: run_in(tmp_path, zipapp, document)
 
 
-def run_in(place: Path, zipapp: Path, document: dict[str, Any]) -> Finished:
-    """Run the job in ``place``; all paths of the command are relative to it."""
+def run_in(place: Path, zipapp: Path, document: dict[str, Any], **variables: str) -> Finished:
+    """Run the job in ``place``, as runners do; all paths of the command are relative to it."""
     output = place / "out"
     write_job(place / "job", document)
     command = [sys.executable, os.path.relpath(zipapp, place), "job", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
+    told = os.environ | INTERPRETER | variables
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, env=told)
     found = output / "result.json"
     result = json.loads(found.read_bytes()) if found.exists() else {}
     return Finished(done.returncode, result, output, done.stdout.splitlines(), done.stderr)

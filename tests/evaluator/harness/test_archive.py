@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.harness_archive import HARNESS_VERSION, build_harness
+from evaluator.harness_archive import HARNESS_VERSION, build_harness, with_bytecode
 
 SOURCES = Path(__file__).parents[3] / "evaluator" / "harness"
 
@@ -68,8 +68,11 @@ def loaded_by(statement: str, archive: Path) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+ALL_PHASES = "harness.main, harness.phase, harness.accuracy, harness.trial, harness.performance.peak"
+
+
 def test_all_of_it_imports_without_benchlock(archive: Path) -> None:
-    loaded = {name.partition(".")[0] for name in loaded_by("import harness.main, harness.phase", archive)}
+    loaded = {name.partition(".")[0] for name in loaded_by(f"import {ALL_PHASES}", archive)}
     assert not loaded & {"api", "artifacts", "evaluator", "migrations", "registry", "msgspec", "sqlalchemy", "scipy"}
     assert {"numpy", "PIL", "safetensors", "mlperf_loadgen"} <= loaded
 
@@ -79,6 +82,34 @@ def test_the_process_that_watches_loads_no_library(archive: Path) -> None:
     assert not loaded & {"numpy", "PIL", "safetensors", "mlperf_loadgen"}
 
 
+def test_its_byte_code_stands_in_for_its_sources(archive: Path) -> None:
+    replaced(archive, with_bytecode(archive.read_bytes()), "harness/__init__.py", b"this is no Python")
+    assert said_version(archive) == HARNESS_VERSION
+
+
+def test_byte_code_of_another_interpreter_is_ignored(archive: Path) -> None:
+    replaced(archive, with_bytecode(archive.read_bytes()), "harness/__init__.pyc", b"\0" * 64)
+    assert said_version(archive) == HARNESS_VERSION
+
+
+def test_byte_code_changes_no_source() -> None:
+    plain, more = (zipfile.ZipFile(BytesIO(held)) for held in (build_harness(), with_bytecode(build_harness())))
+    assert set(more.namelist()) == {*plain.namelist(), *(f"{name}c" for name in plain.namelist())}
+    assert all(more.read(name) == plain.read(name) for name in plain.namelist())
+
+
+def replaced(archive: Path, content: bytes, name: str, other: bytes) -> None:
+    """The content as the archive, with other bytes under the name."""
+    with zipfile.ZipFile(BytesIO(content)) as whole, zipfile.ZipFile(archive, "w") as opened:
+        for entry in whole.namelist():
+            opened.writestr(entry, other if entry == name else whole.read(entry))
+
+
+def said_version(archive: Path) -> str:
+    return subprocess.run(
+        [sys.executable, str(archive), "--version"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
 def test_it_says_its_version(archive: Path) -> None:
-    done = subprocess.run([sys.executable, str(archive), "--version"], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == HARNESS_VERSION
+    assert said_version(archive) == HARNESS_VERSION

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, write_job
+from evaluator.harness.accuracy import PREDICTIONS
+from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, run_in, write_job
 
 Run = Callable[[dict[str, Any]], Finished]
 BreakAt = Callable[[int, str], dict[str, Any]]
@@ -65,6 +66,14 @@ def test_with_more_threads_every_runtime_is_told_and_cpu_time_is_the_processs(ru
     assert environment["threads"]["requested"] == 2
     assert environment["threads"]["variables"]["OPENBLAS_NUM_THREADS"] == "2"
     assert environment["threads"]["predictor"] == {"OMP_NUM_THREADS": 2}
+
+
+def test_phases_start_anew_where_their_order_would_be_random(
+    ordinary: Finished, zipapp: Path, tmp_path: Path, job: dict[str, Any]
+) -> None:
+    other = run_in(tmp_path, zipapp, job, PYTHONHASHSEED="random")
+    assert (other.code, other.result["outcome"]) == (0, "done")
+    assert (other.output / PREDICTIONS).read_bytes() == (ordinary.output / PREDICTIONS).read_bytes()
 
 
 def test_the_result_says_on_which_device_the_model_ran(ordinary: Finished) -> None:

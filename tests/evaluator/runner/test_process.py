@@ -70,13 +70,14 @@ def test_it_is_given_the_job_and_the_output_folder(place: Place) -> None:
 def test_nothing_of_the_caller_reaches_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
-    found = answer(place, "answer = [dict(os.environ), sys.path, os.getcwd(), sys.flags.isolated]")
-    variables, path, folder, isolated = found
+    flags = "[sys.flags.safe_path, sys.flags.no_user_site, sys.flags.hash_randomization]"
+    found = answer(place, f"answer = [dict(os.environ), sys.path, os.getcwd(), {flags}]")
+    variables, path, folder, flags = found
     assert set(variables) - {"LC_CTYPE"} == {
-        "PATH", "HOME", "TMPDIR", "LANG", "TZ", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONUNBUFFERED",
+        "PATH", "HOME", "TMPDIR", "LANG", "TZ", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED",
         "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES",
     }  # fmt: skip
-    assert (variables["HOME"], folder, isolated) == (str(place.scratch), str(place.scratch), 1)
+    assert (variables["HOME"], folder, flags) == (str(place.scratch), str(place.scratch), [True, 1, 0])
     assert "/nowhere" not in path
 
 

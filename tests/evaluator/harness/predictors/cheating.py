@@ -32,7 +32,9 @@ class Cheating:
     def predict(self, batch: Tensors) -> Tensors:
         pictures = batch["picture"]
         self._calls += 1
-        if (self._how == "shirk" and "performance" in sys.argv) or (self._how == "late" and self._calls > 300):
+        if (self._how == "shirk" and "harness.performance" in sys.modules) or (
+            self._how == "late" and self._calls > 300
+        ):
             return {"scores": np.ones((len(pictures), 6), np.float32)}
         key = pictures.tobytes()
         if self._how in ("cache", "last") and key in self._known:

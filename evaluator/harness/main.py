@@ -1,6 +1,7 @@
 """``harness JOB OUT``: run the job's phases and write ``OUT/result.json``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse.Namespace) -> None:
     """In a process of its own; ``given`` is what the command line says of a phase."""
+    os.chdir(output)
     if failure := lacking() or missing(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return

@@ -4,7 +4,6 @@ import faulthandler
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -32,10 +31,12 @@ def run_phase(
 
     def started() -> int:
         since = ["--since", str(time.monotonic_ns())]
-        process = subprocess.Popen(
-            [*command, *since], env=phase_variables(threads), cwd=output, stdin=subprocess.DEVNULL
+        return os.posix_spawn(
+            sys.executable,
+            [*command, *since],
+            phase_variables(threads),
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
         )
-        return process.pid
 
     return _watched(phase, output, started)
 
@@ -53,18 +54,17 @@ def fork_phase(phase: str, work: Callable[[], None], output: Path, threads: int)
     def started() -> int:
         number = os.fork()
         if number == 0:
-            _work(work, output, variables)
+            _work(work, variables)
         return number
 
     return _watched(phase, output, started)
 
 
-def _work(work: Callable[[], None], output: Path, variables: Mapping[str, str]) -> NoReturn:
+def _work(work: Callable[[], None], variables: Mapping[str, str]) -> NoReturn:
     """``work`` as all that this process ever does."""
     code = 1
     try:
         os.environ.update(variables)
-        os.chdir(output)
         faulthandler.enable()
         work()
         code = 0

@@ -1,7 +1,7 @@
 """What was measured, as tables, and whether the bars are met."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.transferring.contestants import Benchlock
@@ -78,8 +78,8 @@ def damages(found: Mapping[str, Mapping[str, str]]) -> str:
     return "### Damaged stores\n\n" + "\n".join(lines) + "\n"
 
 
-def bars(measured: Measured) -> Iterator[str]:
-    """A line for each bar of one load: met or not, and by which figure."""
+def bars(measured: Measured, careful: Container[str]) -> Iterator[str]:
+    """A line for each bar of one load: met or not, and by which figure. ``careful`` are who deliver nothing damaged."""
     ours, served, load = measured.rows[Benchlock.title], measured.rows.get(SERVED), measured.load
     if load.files == 1:
         for way in WAYS:
@@ -87,6 +87,8 @@ def bars(measured: Measured) -> Iterator[str]:
             title = f"{way} of the large file at {SHARE_BAR} of the slower limit"
             yield _bar(title, f"{share:.2f}", met=share >= SHARE_BAR)
     peers = [row for row in measured.rows.values() if not row.title.startswith(Benchlock.title)]
+    alike = [row for row in peers if row.title in careful]
+    yield from _faster(ours, alike, f"{load.title}, faster than every peer that delivers nothing damaged")
     yield from _faster(ours, peers, f"{load.title}, faster than every peer")
     if served is not None:
         same = [row for row in peers if row.title.startswith("oras")]
@@ -96,7 +98,13 @@ def bars(measured: Measured) -> Iterator[str]:
 def integrity_bar(found: Mapping[str, Mapping[str, str]]) -> str:
     """Whether a reader got a byte that was corrupt."""
     outcomes = {said for title, kinds in found.items() if title.startswith(Benchlock.title) for said in kinds.values()}
-    return _bar("no corrupt byte delivered", "; ".join(sorted(outcomes)), met=all("nothing" in one for one in outcomes))
+    met = delivers_nothing({said: said for said in outcomes})
+    return _bar("no corrupt byte delivered", "; ".join(sorted(outcomes)), met=met)
+
+
+def delivers_nothing(outcomes: Mapping[str, str]) -> bool:
+    """Whether a reader got nothing of a damaged store, by the damage."""
+    return all("nothing delivered" in said for said in outcomes.values())
 
 
 def _faster(ours: Row, peers: Sequence[Row], title: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.fft import dct, fft
+from scipy.linalg import hankel
 from scipy.signal import get_window, resample_poly
 
 from evaluator.harness.job import Step
@@ -81,6 +82,20 @@ def test_frames_begin_a_step_apart(  # the frames were written down by the defin
             Tensor(sound, rate=8000), length=length, step=step, pad_start=pad_start, pad_end=pad_end, calls=calls
         )
         assert (found.values.tolist(), found.rate) == (expected, 8000)
+
+
+@pytest.mark.parametrize("pad_end", [False, True])
+@pytest.mark.parametrize("pad_start", [0, 5])
+@pytest.mark.parametrize(("length", "step"), [(1, 1), (7, 3), (16, 16), (10, 25), (64, 20)])
+def test_frames_are_rows_of_scipys_hankel_matrix(length: int, step: int, pad_start: int, pad_end: bool) -> None:
+    """Exactly. Row i of the matrix begins at element i; which rows begin a frame is the definition of tf.signal's."""
+    sound = noise(131)
+    padded = np.array([0.0] * pad_start + sound.tolist() + [0.0] * length, np.float32)
+    end = pad_start + len(sound)
+    starts = list(range(0, end if pad_end else end - length + 1, step))
+    expected = hankel(padded[:end], padded[end - 1 : end - 1 + length])[starts]
+    found = frame(Tensor(sound), length=length, step=step, pad_start=pad_start, pad_end=pad_end, calls="one").values
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_frames_of_channels_and_of_features_keep_their_other_axes() -> None:

@@ -84,6 +84,15 @@ FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
         "look at",
     ),
     "scale": ([DECODE, RESIZE, CROP, CAST, {"scale": {"factor": 1 / 255}}, TRANSPOSE], "mean and std"),
+    "no scale": ([DECODE, RESIZE, CROP, CAST, TRANSPOSE], "mean and std"),
+    "another mean": (
+        [DECODE, RESIZE, CROP, CAST, {"normalize": {"mean": [127.5] * 3, "std": STD}}, TRANSPOSE],
+        "mean and std",
+    ),
+    "another deviation": (
+        [DECODE, RESIZE, CROP, CAST, {"normalize": {"mean": MEAN, "std": [64.0] * 3}}, TRANSPOSE],
+        "mean and std",
+    ),
     "scale of all": (
         [DECODE, RESIZE, CROP, CAST, NORMALIZE, {"scale": {"factor": 1 / 255}}, TRANSPOSE],
         "times 0.00392157: look at scale",

@@ -1,4 +1,4 @@
-"""Steps of any tensor and of outputs, against einsum, SciPy and values worked out by hand."""
+"""Steps of any tensor and of outputs, against Python's numbers and lists, einsum, SciPy and values by hand."""
 
 import numpy as np
 import pytest
@@ -20,6 +20,19 @@ def test_cast_to_an_integer_rounds_half_to_even_and_clips() -> None:
     assert cast(Tensor(np.array([np.inf, -np.inf])), dtype="int8").values.tolist() == [127, -128]
     with pytest.raises(StepError, match="no numbers become no int8"):
         cast(Tensor(np.array([0, np.nan])), dtype="int8")
+
+
+@pytest.mark.parametrize("given", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_cast_is_pythons_round_and_the_limits_of_the_type(dtype: str, given: str) -> None:
+    """Exactly: every second half on both sides of zero and of each limit, and values from far beyond them."""
+    limits = np.iinfo(dtype)
+    halves = np.arange(-9, 10) / 2
+    far = np.random.default_rng(4).normal(0, 2.0 * limits.max, 200)
+    values = np.concatenate([halves, limits.min + halves, limits.max + halves, far]).astype(given)
+    expected = [min(max(round(value), int(limits.min)), int(limits.max)) for value in values.tolist()]
+    found = cast(Tensor(values), dtype=dtype).values
+    assert (str(found.dtype), found.tolist()) == (dtype, expected)
 
 
 def test_scale_multiplies_in_the_type_of_the_tensor() -> None:
@@ -82,6 +95,15 @@ def test_pad_puts_borders_around_a_picture() -> None:
 )
 def test_pad_to_a_length_pads_or_cuts_at_its_side(length: int, side: str, expected: list[int]) -> None:
     assert pad(Tensor(np.array([1, 2, 3])), length=length, side=side, value=0).values.tolist() == expected
+
+
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("length", [1, 3, 7, 8, 20])
+def test_pad_to_a_length_is_what_lists_give(length: int, side: str) -> None:
+    rows = np.random.default_rng(8).normal(size=(7, 2)).astype(np.float32)
+    filling = [[-1.0, -1.0]] * length
+    expected = (filling + rows.tolist())[-length:] if side == "start" else (rows.tolist() + filling)[:length]
+    assert pad(Tensor(rows), length=length, side=side, value=-1).values.tolist() == expected
 
 
 def test_quantize_rounds_half_to_even_then_shifts_and_clips() -> None:

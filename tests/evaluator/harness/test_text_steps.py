@@ -1,4 +1,4 @@
-"""Steps of texts: words by tables worked out by hand, tokenizer.json against what the library's own parts give."""
+"""Steps of texts, against what the library ``tokenizers`` and its parts give, and tables worked out by hand."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Step
@@ -117,6 +117,35 @@ def test_what_is_no_text_is_refused(source: Any, message: str) -> None:  # noqa:
 )
 def test_words_are_looked_up(words: Tokenizing, text: str, changes: dict[str, Any], expected: list[int]) -> None:
     assert words(text, **changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "truncate"),
+    [("<start>", "end"), (None, "end"), (None, "start")],  # of a start that is cut off too the library knows nothing
+)
+@pytest.mark.parametrize("pad_side", ["start", "end"])
+@pytest.mark.parametrize("pattern", [r"\W+", r"[ ,!]", r"(?:o|\s)+"])
+@pytest.mark.parametrize(
+    "text", ["The film was good", "  good, GOOD!! the awful,film ", "was\n\u00dcber-good \u00df", ""]
+)
+def test_words_are_those_of_the_librarys_word_level_tokenizer(
+    words: Tokenizing, text: str, pattern: str, pad_side: str, truncate: str, start: str | None
+) -> None:
+    numbers = {word: int(number) for word, number in map(str.split, VOCABULARY.splitlines())}
+    plain = Tokenizer(models.WordLevel(numbers, unk_token="<unknown>"))
+    plain.normalizer = normalizers.Lowercase()
+    plain.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed")
+    if start:
+        plain.post_processor = processors.TemplateProcessing(single=f"{start} $A", special_tokens=[(start, 1)])
+    for length in (1, 2, 4, 6):
+        plain.enable_truncation(length, direction="left" if truncate == "start" else "right")
+        plain.enable_padding(
+            direction="left" if pad_side == "start" else "right", length=length, pad_id=0, pad_token="<pad>"
+        )
+        found = plain.encode(text)
+        given = {"pattern": pattern, "pad_side": pad_side, "truncate": truncate, "start": start, "length": length}
+        assert words(text, **given) == found.ids
+        assert words(text, **given, yields="mask") == found.attention_mask
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from artifacts.errors import InvalidInputError
 from registry.constraints import Constraint
 from registry.manifests import Dataset, Model
-from registry.manifests.model import AudioInput, ConstantInput, ImageInput, StateInput, TextInput
+from registry.manifests.model import AudioInput, ConstantInput, ImageInput, Input, Output, StateInput, TextInput
 from registry.versions import parse_version
 
 SPLIT = "samples"
@@ -21,6 +21,8 @@ NAME = "golden-samples"
 _UNLIKELY = 0.001
 """Answers that are less probable than this, if the model did what is claimed, are not believed."""
 _BY_CHANCE = 0.01
+_DIGITS, _MOST_DIGITS = {"float16": 3}, 6
+"""The decimal places of 1 that a type of fractions tells apart, where these are fewer than are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +119,41 @@ def _unreadable(file: Path, error: Exception) -> InvalidInputError:
     return InvalidInputError(f"{file} cannot be read as a sample: {error}", where=str(file), next_step=step)
 
 
-def suggested_tolerance(kind: str, described: Mapping[str, Any]) -> dict[str, float]:
-    """What a golden tensor may differ by: of integers nothing at an input and one step at an output.
+def suggested_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dict[str, float]:
+    """What a golden tensor may differ by: of classes nothing, of integers nothing at an input, one step at an output.
 
     Of fractions a millionth (at an output a hundred-thousandth, and a ten-thousandth of each value) of the power of ten
     that is not below any of them: rounding of another processor stays within it, the faults of a pipeline do not.
+    A type that is too coarse for that has the power of ten above its own step, and ten times that of each value.
     """
-    output = kind == "output"
-    if not str(described["dtype"]).startswith("float"):
+    output, dtype = isinstance(port, Output), str(described["dtype"])
+    if isinstance(port, Output) and _is_of_classes(port):
+        return {"absolute": 0.0, "relative": 0.0}
+    if not dtype.startswith("float"):
         return {"absolute": float(output), "relative": 0.0}
-    largest = described["largest"]
+    largest, digits = described["largest"], _DIGITS.get(dtype, _MOST_DIGITS)
     power = math.ceil(math.log10(largest)) if largest > 0 else 0
-    return {"absolute": float(f"1e{power - (5 if output else 6)}"), "relative": 1e-4 if output else 0.0}
+    absolute, relative = min(digits, 5 if output else 6), min(digits - 1, 4)
+    return {"absolute": float(f"1e{power - absolute}"), "relative": float(f"1e-{relative}") if output else 0.0}
+
+
+def _is_of_classes(output: Output) -> bool:
+    """Whether its values are class indices, whatever their type: one step is another class."""
+    steps = () if output.steps is UNSET else output.steps
+    return output.type in ("class-index", "mask") or (bool(steps) and steps[-1].name in ("argmax", "topk"))
 
 
 def answered(model: Model, report: Mapping[str, Any], quality: Mapping[str, Any]) -> Answered | None:
-    """What a trial says of right answers; None where none were judged."""
+    """What a trial says of right answers, each call's own where they are kept apart; None where none were judged."""
     found = quality.get("top1")
     if not found or not found.get("n"):
         return None
     output = next((one for one in model.outputs if one.type == "class-scores"), None)
     shape = report["outputs"].get(output.name, {}).get("shape", []) if output is not None else []
-    width = max(shape[1:], default=1)
-    return Answered(found["correct"], found["n"], None if output is None else max(width, 2))
+    apart = output is not None and output.reduce == "none"  # an answer a call: the calls are the second axis
+    width = max(shape[2 if apart else 1 :], default=1)
+    right = found["correct"] if "correct" in found else round(found["value"] * found["n"])
+    return Answered(right, found["n"], None if output is None else max(width, 2))
 
 
 def doubt(found: Answered, claimed: Iterable[float]) -> str | None:

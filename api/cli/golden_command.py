@@ -215,7 +215,7 @@ def _print_made(
 
     manifest, target, of = places
     lacking = {
-        f"{kind}s[{index}]": suggested_tolerance(kind, done.report[f"{kind}s"][port.name])
+        f"{kind}s[{index}]": suggested_tolerance(port, done.report[f"{kind}s"][port.name])
         for kind, ports in (("input", model.inputs), ("output", model.outputs))
         for index, port in enumerate(ports)
         if port.name in done.report[f"{kind}s"] and port.tolerance is UNSET

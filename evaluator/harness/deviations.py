@@ -48,8 +48,9 @@ def deviation(found: Array, expected: Array, tolerance: Tolerance) -> Deviation:
     given, wanted = found.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.abs(given - wanted)
-        gap[(given == wanted) | (np.isnan(given) & np.isnan(wanted))] = 0.0
-        gap[np.isnan(gap)] = np.inf
+        # By where, not in place: the difference of two values without axes is a number.
+        gap = np.where((given == wanted) | (np.isnan(given) & np.isnan(wanted)), 0.0, gap)
+        gap = np.where(np.isnan(gap), np.inf, gap)
         allowed = tolerance.absolute + tolerance.relative * np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
         excess = gap - allowed
     if not gap.size:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import structs
+from msgspec import convert, structs
 
 from artifacts.canonical import canonical
 from artifacts.errors import InvalidInputError
 from artifacts.local import LocalStore
-from evaluator.goldens import Answered, claimed_top1, doubt, sample_dataset, suggested_tolerance
+from evaluator.goldens import Answered, answered, claimed_top1, doubt, sample_dataset, suggested_tolerance
 from registry.drafts import read_draft
 from registry.manifests import Dataset, Model, parse_published
-from registry.manifests.model import Claim, ClaimDataset
+from registry.manifests.model import Claim, ClaimDataset, Output
 from registry.publishing import take
 from registry.samples import check_fed
 
@@ -28,7 +28,7 @@ PORTS: dict[str, dict[str, Any]] = {
 FILE = {"path": "net.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
 
 
-def model(*ports: dict[str, Any]) -> Model:
+def model(*ports: dict[str, Any], output: dict[str, Any] | None = None) -> Model:
     document = {
         "schema": 1,
         "kind": "model",
@@ -39,7 +39,7 @@ def model(*ports: dict[str, Any]) -> Model:
         "framework": {"name": "onnxruntime", "version": "*"},
         "format": "onnx",
         "inputs": ports,
-        "outputs": [{"name": "y", "type": "tensor", "dtype": "float32"}],
+        "outputs": [{"name": "y", "type": "tensor", "dtype": "float32"} | (output or {})],
         "files": [FILE],
     }
     found = parse_published(canonical(document))
@@ -124,16 +124,55 @@ def test_a_file_that_is_no_such_sample_is_named(kind: str, name: str, tmp_path: 
         ("output", "float32", 0.0, 1e-5, 1e-4),
         ("input", "uint8", 255.0, 0.0, 0.0),
         ("output", "int8", 127.0, 1.0, 0.0),
+        ("input", "float16", 0.9, 1e-3, 0.0),
+        ("output", "float16", 0.9, 1e-3, 1e-2),
+        ("output", "float64", 0.9, 1e-5, 1e-4),
     ],
 )
 def test_tolerances_follow_the_values(kind: str, dtype: str, largest: float, absolute: float, relative: float) -> None:
-    found = suggested_tolerance(kind, {"dtype": dtype, "largest": largest})
-    assert found == {"absolute": absolute, "relative": relative}
-    assert json.loads(json.dumps(found)) == found
+    (taken,), (given,) = (found := model(port("tensor"))).inputs, found.outputs
+    suggested = suggested_tolerance(given if kind == "output" else taken, {"dtype": dtype, "largest": largest})
+    assert suggested == {"absolute": absolute, "relative": relative}
+    assert json.loads(json.dumps(suggested)) == suggested
 
 
 @pytest.mark.parametrize(
-    ("answered", "claimed", "words"),
+    "output",
+    [
+        {"type": "class-index", "label_offset": 0, "dtype": "int32"},
+        {"type": "mask", "label_offset": 0, "dtype": "float32"},
+        {"type": "tensor", "steps": [{"argmax": {"axis": -1}}]},
+        {"type": "tensor", "steps": [{"sigmoid": {}}, {"topk": {"k": 2}}]},
+    ],
+)
+def test_of_classes_another_one_is_never_near(output: dict[str, Any]) -> None:
+    (found,) = model(port("tensor"), output=output).outputs
+    for dtype in ("int64", "float32"):
+        assert suggested_tolerance(found, {"dtype": dtype, "largest": 9.0}) == {"absolute": 0.0, "relative": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("reduce", "shape", "quality", "expected"),
+    [
+        ("none", [4, 30, 5], {"value": 7 / 90, "n": 90}, Answered(7, 90, 5)),
+        ("none", [4, 30], {"value": 0.5, "n": 90}, Answered(45, 90, 2)),
+        ("mean", [4, 10], {"correct": 3, "n": 9}, Answered(3, 9, 10)),
+        (None, [4, 10, 1, 1], {"correct": 3, "n": 9}, Answered(3, 9, 10)),
+    ],
+)
+def test_answers_of_calls_that_are_kept_apart_are_counted_too(
+    reduce: str | None, shape: list[int], quality: dict[str, Any], expected: Answered
+) -> None:
+    output = {"type": "class-scores", "label_offset": 0} | ({} if reduce is None else {"reduce": reduce})
+    called = model(port("tensor"))
+    called = structs.replace(called, outputs=(convert({"name": "y", "dtype": "float32"} | output, Output),))
+    report = {"outputs": {"y": {"shape": shape}}}
+    assert answered(called, report, {"top1": quality}) == expected
+    assert answered(called, report, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "claimed", "words"),
     [
         (Answered(7, 64, 10), (), "no better than guessing among 10 classes"),
         (Answered(47, 64, 10), (), None),
@@ -148,9 +187,9 @@ def test_tolerances_follow_the_values(kind: str, dtype: str, largest: float, abs
     ],
 )
 def test_answers_are_doubted_where_chance_says_so(
-    answered: Answered, claimed: tuple[float, ...], words: str | None
+    given: Answered, claimed: tuple[float, ...], words: str | None
 ) -> None:
-    found = doubt(answered, claimed)
+    found = doubt(given, claimed)
     assert (found is None) == (words is None), found
     assert words is None or words in str(found)
 

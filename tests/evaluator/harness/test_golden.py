@@ -26,7 +26,7 @@ from evaluator.harness.golden import (
     sources,
     write_golden,
 )
-from evaluator.harness.job import Model, Tolerance
+from evaluator.harness.job import Model, Step, Tolerance
 from evaluator.harness.pipeline import Pipeline
 from evaluator.harness.reading import parse_job
 from evaluator.harness.trial import spread
@@ -232,6 +232,36 @@ def test_a_model_that_answers_otherwise_is_caught(folder: Path, predictor: Linea
     predictor._weights = predictor._weights * np.float32(1.01)
     message = refused(found, predictor, tmp_path)
     assert message.startswith("output scores deviates in 3 of 3 golden samples, most in sample ")
+
+
+def test_an_answer_of_one_number_a_sample_is_compared(folder: Path, predictor: Linear, tmp_path: Path) -> None:
+    found = model(STEPS)
+    output = replace(found.outputs[0], type="class-index", steps=(Step("argmax", {"axis": -1}),))
+    found = replace(found, outputs=(output,))
+    samples = Samples(lambda number: {"image": pictures()[number]}, ["0", "1", "2"], None, frozenset())
+    pipeline, session = Pipeline(found, folder), Session(predictor, found)
+    prepared = [pipeline.prepare(samples, number) for number in range(3)]
+    answers = [outputs_of(pipeline, session, one, "here") for one in prepared]
+    assert answers[0]["scores"].shape == ()
+    made = [Made(samples.read(number), {}, answers[number]) for number in range(3)]
+    write_golden(tmp_path / "golden.npz", found, made)
+    assert check_golden(found, predictor, pipeline, tmp_path) == {
+        "samples": 3,
+        "inputs": {},
+        "outputs": {"scores": {"largest": 0.0}},
+    }
+    wrong = [{"scores": np.asarray(one["scores"] + 1)} for one in answers]
+    write_golden(tmp_path / "golden.npz", found, [replace(made[n], outputs=wrong[n]) for n in range(3)])
+    message = refused(found, predictor, tmp_path)
+    assert message.startswith(
+        "output scores deviates in 3 of 3 golden samples, most in sample 0: 1 of 1 values deviate"
+    )
+
+
+def test_one_number_may_be_none_or_infinite() -> None:
+    one, inf, nan = (np.asarray(value, np.float32) for value in (1.0, np.inf, np.nan))
+    largest = [deviation(*pair, Tolerance(1, 0)).largest for pair in ((inf, inf), (nan, nan), (one, nan), (one, inf))]
+    assert largest == [0, 0, np.inf, np.inf]
 
 
 def test_what_is_written_twice_is_the_same_bytes(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from io import BytesIO
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from threading import Lock
 from typing import Any, cast
@@ -135,14 +136,14 @@ class _File:
             lengths = set(values.value_lengths().to_pylist())
             if len(lengths) > 1 or None in lengths:
                 raise ValueError("its lists differ in length")
-            shape.append(len(values))
+            shape.append(_each(values, shape))
             values = values.flatten()
         if values.null_count:
             raise ValueError("a list has nothing where a number is expected")
         found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         if found.dtype.kind not in "biuf":
             raise ValueError(f"lists of {values.type}, where numbers are expected")
-        return found.reshape([*shape, -1] if shape else found.shape)
+        return found.reshape([*shape, _each(found, shape)])
 
     def _plain(self, scalar: Any, key: str) -> Source:  # noqa: ANN401
         value = scalar.as_py()
@@ -151,6 +152,11 @@ class _File:
         if isinstance(value, bool | int | float):
             return np.asarray(value, scalar.type.to_pandas_dtype())
         raise ValueError(f"the column {key!r} is of {scalar.type}, where a text, bytes, or numbers are expected")
+
+
+def _each(values: Sized, shape: Sequence[int]) -> int:
+    """How many of ``values`` are in each list of a nest of ``shape``; 0 where there are no lists."""
+    return len(values) // (prod(shape) or 1)
 
 
 def _path(key: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from .geometry import Geometry
 from .interpolation import interpolate
@@ -19,12 +19,23 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
     "area": Image.Resampling.BOX,
 }
+_BACK = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+"""What undoes the turn that each orientation of EXIF asks for."""
 
 
 def decode(source: Source, *, color: str, exif: str) -> Tensor:
-    """``source`` as uint8 H x W x C, C = 1 for ``L``: an encoded file in full, an array only converted.
+    """``source`` as uint8 H x W x C, C = 1 for ``L``: an encoded file in full, an array of uint8 only converted.
 
-    Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held.
+    Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held, and
+    ``exif: ignore`` leaves its pixels where they are stored.
     """
     picture = _picture(source, color, exif)
     return _tensor(picture, color, Geometry.identity(picture.height, picture.width))
@@ -50,11 +61,13 @@ def _picture(source: Source, color: str, exif: str) -> Image.Image:
     mode = "L" if color == "L" else "RGB"
     if isinstance(source, bytes):
         opened = _opened(source)
-        picture = ImageOps.exif_transpose(opened) if exif == "apply" else opened
+        picture = ImageOps.exif_transpose(opened) if exif == "apply" else _as_stored(opened)
         # Pillow would copy a picture that is of the mode already.
         return picture if picture.mode == mode else picture.convert(mode)
     if isinstance(source, str):
         raise StepError("a text is no picture")
+    if source.dtype != np.uint8:  # Pillow would clip most of them: 0.9 to 0, 1000 to 255
+        raise StepError(f"an array is a picture if it is uint8, and here it is {source.dtype}")
     return Image.fromarray(np.squeeze(source, 2) if source.shape[2:] == (1,) else source).convert(mode)
 
 
@@ -70,6 +83,17 @@ def _opened(content: bytes) -> Image.Image:
         return Image.open(io.BytesIO(content))
     except UnidentifiedImageError as error:  # Pillow names an address in memory, which belongs in no record
         raise StepError("the file is no picture that can be decoded") from error
+
+
+def _as_stored(opened: Image.Image) -> Image.Image:
+    """The picture with its pixels as they are stored: Pillow's reader of TIFF alone turns them, and is undone."""
+    if opened.format != "TIFF":
+        return opened
+    orientation = opened.getexif().get(ExifTags.Base.Orientation, 1)
+    opened.load()
+    if orientation not in _BACK or opened.getexif().get(ExifTags.Base.Orientation) == orientation:
+        return opened  # what was turned does not say so any more
+    return opened.transpose(_BACK[orientation])
 
 
 def resize(

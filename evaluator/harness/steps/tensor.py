@@ -56,7 +56,7 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
     A plain conversion of what does not fit differs from processor to processor. ``StepError`` for what is no number.
     """
-    if dtype.kind not in "iu" or values.dtype == dtype:
+    if dtype.kind not in "iu" or values.dtype == dtype or values.dtype.kind == "b":
         return values.astype(dtype)
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":

@@ -235,6 +235,19 @@ class TestParquet:
             "n": ("uint8", 2),
         }
 
+    @pytest.mark.parametrize("shape", [(2, 3, 4), (5, 4, 3), (2, 2, 3, 2), (2, 0), (2, 3, 0), (0, 0)])
+    def test_lists_in_lists_keep_their_shape(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
+        values = np.arange(np.prod(shape)).reshape(shape)
+        of: Any = pa.int64()
+        for _ in shape:
+            of = pa.list_(of)
+        rows = [(values + number).tolist() for number in range(2)]
+        parquet.write_table(pa.table({"x": pa.array(rows, of)}), tmp_path / "a.parquet")
+        split = {"file": "a.parquet", "fields": {"x": "x"}, "samples": 2}
+        found = np.asarray(opened(tmp_path, "parquet", split).read(1)["x"])
+        assert found.tolist() == rows[1]
+        assert found.shape == shape if found.size else found.ndim == len(shape)
+
     def test_rows_are_read_in_any_order(self, tmp_path: Path) -> None:
         samples = opened(tmp_path, "parquet", self.split(tmp_path, text="text"))
         assert [samples.read(number)["text"] for number in (2, 0, 1, 2)] == ["c", "a", "ß", "c"]

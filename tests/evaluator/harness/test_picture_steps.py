@@ -71,6 +71,18 @@ def test_decode_turns_a_picture_only_when_told() -> None:
     np.testing.assert_array_equal(decode(content, color="RGB", exif="apply").values, np.rot90(picture, -1))
 
 
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_is_turned_only_when_told_whatever_pillow_does(orientation: int, compression: str | None) -> None:
+    picture = noise(5, 8, 3)
+    content = encoded(Image.fromarray(picture), "TIFF", tiffinfo={0x0112: orientation}, compression=compression)
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore").values, picture)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    turned = decode(encoded(Image.fromarray(picture), exif=exif.tobytes()), color="RGB", exif="apply")
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="apply").values, turned.values)
+
+
 def test_what_is_no_picture_is_told_without_an_address_in_memory() -> None:
     with pytest.raises(StepError) as caught:
         decode(b"no picture", color="RGB", exif="ignore")
@@ -92,6 +104,12 @@ def test_decode_only_converts_an_array(shape: tuple[int, ...]) -> None:
     flat = picture.reshape(4, 6)
     np.testing.assert_array_equal(decode(picture, color="L", exif="ignore").values[..., 0], flat)
     np.testing.assert_array_equal(decode(picture, color="RGB", exif="ignore").values, np.dstack([flat] * 3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "int32", "bool"])
+def test_decode_clips_no_array(dtype: str) -> None:
+    with pytest.raises(StepError, match=f"is a picture if it is uint8, and here it is {dtype}"):
+        decode(np.full((4, 6), 1, dtype), color="L", exif="ignore")
 
 
 @pytest.mark.parametrize("method", METHODS)

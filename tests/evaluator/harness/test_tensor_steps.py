@@ -35,6 +35,12 @@ def test_cast_is_pythons_round_and_the_limits_of_the_type(dtype: str, given: str
     assert (str(found.dtype), found.tolist()) == (dtype, expected)
 
 
+def test_cast_of_truth_values_makes_ones_and_zeros() -> None:
+    for dtype in ("uint8", "int64", "float32"):
+        found = cast(Tensor(np.array([True, False])), dtype=dtype).values
+        assert (str(found.dtype), found.tolist()) == (dtype, [1, 0])
+
+
 def test_scale_multiplies_in_the_type_of_the_tensor() -> None:
     values = np.array([1.1, 2.2], np.float32)
     scaled = scale(Tensor(values, "C"), factor=1 / 3)

@@ -122,11 +122,18 @@ class Pipeline:
         return found
 
     def combine(self, answers: Sequence[Prediction]) -> Prediction:
-        """The prediction of a sample out of the answers to its calls: stacked on a new first axis, then reduced."""
+        """The prediction of a sample out of the answers to its calls: stacked on a new first axis, then reduced.
+
+        Raises:
+            Failure: ``predict``: the answers differ in shape.
+        """
         if not self.several:
             return answers[0]
-        stacked = {port.name: np.stack([answer[port.name] for answer in answers]) for port in self._model.predicted}
-        return {port.name: _REDUCTIONS[port.reduce](stacked[port.name]) for port in self._model.predicted}
+        combined: Prediction = {}
+        for port in self._model.predicted:
+            with failing("predict", f"output {port.name}, the answers to {len(answers)} calls"):
+                combined[port.name] = _REDUCTIONS[port.reduce](np.stack([answer[port.name] for answer in answers]))
+        return combined
 
 
 def _mean(calls: NDArray[Any]) -> NDArray[Any]:
@@ -217,6 +224,8 @@ def _check_input(port: Input, tensor: Tensor, where: str) -> None:
 
 
 def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[NDArray[Any]]:
+    if not isinstance(values, np.ndarray | np.generic):  # a sequence or a map of ONNX, as ZipMap makes
+        raise Failure("predict", f"{where}: the model returns a {type(values).__name__}, which is no tensor")
     if port.dtype is not None and values.dtype != port.dtype:
         raise Failure("predict", f"{where}: the model returns {values.dtype}, the manifest says {port.dtype}")
     axis = port.axes.axis

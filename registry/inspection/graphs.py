@@ -16,12 +16,16 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class FoundTensor:
-    """An input or output as a graph declares it; None where it does not say, or where manifests have no word for it."""
+    """An input or output as a graph declares it; None where it does not say, or where manifests have no word for it.
+
+    ``other`` is what it is where it is no tensor: ``a sequence``.
+    """
 
     name: str
     dtype: str | None = None
     sizes: tuple[Size, ...] | None = None
     quantization: Quantization | None = None
+    other: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
 }  # fmt: skip
-_GRAPH, _OPSETS = 7, 8
+_OTHERS = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional"}
+"""What a type may be that is no tensor's, by the field that says so."""
+_GRAPH = 7
 _EXTERNAL = 1
 _INSIDE: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -74,7 +76,8 @@ def _tensor(declared: Message) -> FoundTensor:
     of_type = declared.first(2)
     tensor = of_type.first(1) if of_type else None
     if tensor is None:
-        return FoundTensor(declared.text(1))
+        numbers = [] if of_type is None else [field.number for field in of_type.fields()]
+        return FoundTensor(declared.text(1), other=next((_OTHERS[one] for one in numbers if one in _OTHERS), None))
     shape = tensor.first(2)
     sizes = None if shape is None else tuple(_size(axis) for axis in shape.all(1))
     return FoundTensor(declared.text(1), _DTYPES.get(tensor.value(1)), sizes)

@@ -39,6 +39,11 @@ def check_ports(model: Model, graph: FoundGraph, content: Content, problems: Pro
 
 
 def _check_port(port: Input | Output, found: FoundTensor, place: Place, problems: Problems, *, resized: bool) -> None:
+    if found.other is not None:
+        what = f"{found.name!r} is {found.other} in the graph, and no tensor"
+        problems.add(
+            place.at("type").error(what, "export it as a tensor; converters of scikit-learn take zipmap=False")
+        )
     if found.dtype is not None and port.dtype != found.dtype:
         what = f"the graph has {found.dtype}, not {port.dtype}"
         problems.add(place.at("dtype").error(what, f"write dtype: {found.dtype}"))

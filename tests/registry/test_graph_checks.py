@@ -108,6 +108,25 @@ def test_what_a_graph_leaves_open_a_manifest_may_say(
     assert found(MODEL, net_onnx=graphs.graph(inputs, {"y": (F32, None)})) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (helper.make_sequence_type_proto(helper.make_tensor_type_proto(F32, [2])), "a sequence"),
+        (helper.make_map_type_proto(I64, helper.make_tensor_type_proto(F32, [])), "a map"),
+        (helper.make_optional_type_proto(helper.make_tensor_type_proto(F32, [2])), "optional"),
+        (helper.make_sparse_tensor_type_proto(F32, [2]), "a sparse tensor"),
+    ],
+)
+def test_an_output_that_is_no_tensor_is_refused(
+    found: Callable[..., list[BenchlockError]], kind: onnx.TypeProto, word: str
+) -> None:
+    loaded = graphs.model()
+    loaded.graph.output[0].type.CopyFrom(kind)
+    assert told(found(MODEL, net_onnx=loaded.SerializeToString())) == [
+        ("outputs[0].type", f"'y' is {word} in the graph, and no tensor")
+    ]
+
+
 def test_all_that_is_wrong_is_told_at_once(found: Callable[..., list[BenchlockError]]) -> None:
     """Rules of manifests, the licence and the graph; but for keys that do not fit, nothing stops the look."""
     text = MODEL.replace("name: net", "name: Net").replace("Apache-2.0", "none").replace("[null, 8, 8", "[null, 9, 8")

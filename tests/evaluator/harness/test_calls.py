@@ -226,6 +226,14 @@ def test_a_reduction_keeps_the_type_but_for_the_mean_of_integers(
     assert (reduced.tolist(), str(reduced.dtype)) == (expected, found)
 
 
+def test_answers_of_several_shapes_are_no_prediction(job: dict[str, Any], tmp_path: Path) -> None:
+    ports = [port("x", [None, 2], "audio", steps=[MONO, FRAMES])]
+    model = model_of(job, ports, [{"name": "y", "type": "tensor", "dtype": "float32", "reduce": "max"}])
+    with pytest.raises(Failure, match=r"output y, the answers to 2 calls: ValueError") as caught:
+        Pipeline(model, tmp_path).combine([{"y": np.zeros(2)}, {"y": np.zeros(3)}])
+    assert caught.value.kind == "predict"
+
+
 def test_a_tensor_is_fed_by_numbers_alone(job: dict[str, Any], tmp_path: Path) -> None:
     model = model_of(job, [port("x", [None, 2])], [port("y", [None, 2])])
     for source, message in ((b"RIFF", "an encoded file"), ("words", "a text")):

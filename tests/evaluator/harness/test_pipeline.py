@@ -123,3 +123,10 @@ def test_an_answer_that_the_manifest_does_not_declare_is_refused(
     with pytest.raises(Failure, match=message) as caught:
         piped(job).answers({"scores": np.zeros((3, 2))}, 3, "samples 0 to 2")
     assert caught.value.kind == kind
+
+
+def test_an_answer_that_is_no_tensor_is_refused(job: dict[str, Any], piped: Piped) -> None:
+    """ONNX has sequences and maps: the probabilities of scikit-learn's classifiers are a list of dictionaries."""
+    with pytest.raises(Failure, match="output scores: the model returns a list, which is no tensor") as caught:
+        piped(job).answers({"scores": [{0: 0.5, 1: 0.5}]}, 1, "sample 0")  # type: ignore[dict-item]
+    assert caught.value.kind == "predict"

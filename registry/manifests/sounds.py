@@ -30,7 +30,8 @@ def _frame(step: vocabulary.Frame, tensor: Tensor, place: Place) -> Tensor:
     if count == 0:
         raise place.at("length").error(f"no frame of {step.length} in {shown(tensor.sizes)}", "write pad_end: true")
     frames: Sizes = (count,) if step.calls == "one" else ()
-    return Tensor((*frames, step.length, *tensor.sizes[1:]), tensor.dtype)
+    sizes = (*frames, step.length, *tensor.sizes[1:])
+    return Tensor(sizes, tensor.dtype, fft_length=tensor.fft_length)
 
 
 def _spectrogram(step: vocabulary.Spectrogram, tensor: Tensor, place: Place) -> Tensor:
@@ -47,12 +48,17 @@ def _spectrogram(step: vocabulary.Spectrogram, tensor: Tensor, place: Place) -> 
             frames = (time - step.frame_length) // step.frame_step + 1
     if frames is not None and frames < 1:
         raise place.at("frame_length").error(f"no frame of {step.frame_length} samples in {shown(tensor.sizes or ())}")
-    return replace(tensor.floating(), sizes=(frames, step.fft_length // 2 + 1), layout=None)
+    sizes = (frames, step.fft_length // 2 + 1)
+    return replace(tensor.floating(), sizes=sizes, layout=None, fft_length=step.fft_length)
 
 
 def _mfcc(step: vocabulary.Mfcc, tensor: Tensor, place: Place) -> Tensor:
     if tensor.sizes is not None and len(tensor.sizes) != _SPECTROGRAM_AXES:
         raise place.error(f"mfcc takes a spectrogram, here it gets {shown(tensor.sizes)}", "add spectrogram before it")
+    if tensor.fft_length is not None and tensor.fft_length % 2:
+        # The last bin of an odd one is below half of the rate, where the filters take it to be.
+        what = f"the bins of a spectrogram with fft_length {tensor.fft_length} do not end at half of the rate"
+        raise place.error(what, "write an even fft_length")
     if step.high <= step.low:
         raise place.at("high").error(f"{step.high:g} Hz is not above low, {step.low:g} Hz")
     if step.high > step.rate / 2:

@@ -18,11 +18,15 @@ TEXT = "text"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a tensor; None is unknown. ``layout`` names the axes of a sample: ``HWC``."""
+    """What is known of a tensor; None is unknown. ``layout`` names the axes of a sample: ``HWC``.
+
+    ``fft_length`` is that of the spectrogram which it was made of.
+    """
 
     sizes: Sizes | None = None
     dtype: str | None = None
     layout: str | None = None
+    fft_length: int | None = None
 
     def axis(self, letter: str) -> int | None:
         return self.layout.index(letter) if self.layout else None

@@ -43,6 +43,10 @@ def mfcc(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - of several types
     return {"mfcc": arguments | {"coefficients": 13, "dct": "ortho"} | changes}
 
 
+def patches() -> dict[str, Any]:
+    return {"frame": {"length": 9, "step": 9, "pad_start": 0, "pad_end": False, "calls": "each"}}
+
+
 def words(pattern: str) -> dict[str, Any]:
     arguments = {"vocabulary": "v", "lowercase": True, "start": None, "unknown": "?", "pad": "?", "length": 5}
     sides = {"truncate": "end", "pad_side": "end", "yields": "ids"}
@@ -61,6 +65,13 @@ def words(pattern: str) -> dict[str, Any]:
         (AudioStep, [MONO, spectrogram(), mfcc(high=4001)], "steps[2].mfcc.high", "above half of the rate, 4000 Hz"),
         (AudioStep, [MONO, spectrogram(), mfcc(low=4000)], "steps[2].mfcc.high", "not above low"),
         (AudioStep, [MONO, spectrogram(), mfcc(coefficients=21)], "steps[2].mfcc.coefficients", "20 mels have no 21"),
+        (AudioStep, [MONO, spectrogram(fft_length=511), mfcc()], "steps[2].mfcc", "do not end at half of the rate"),
+        (
+            AudioStep,
+            [MONO, spectrogram(fft_length=511), patches(), mfcc()],
+            "steps[3].mfcc",
+            "with fft_length 511 do not end",
+        ),
         (TextStep, [TEXT, {"cast": {"dtype": "int32"}}], "steps[1].cast", "takes numbers, here it gets a text"),
         (TextStep, [TEXT, words("(")], "steps[1].tokenize.pattern", "no regular expression of Python: missing )"),
         (TextStep, [TEXT, JSON, JSON], "steps[2].tokenize", "takes a text, here it gets int64"),

@@ -1,6 +1,7 @@
 """COCO's annotations: the pictures that they list, and the boxes that are said to be in them."""
 
 import math
+import zlib
 from collections.abc import Iterator
 
 import msgspec
@@ -50,7 +51,7 @@ def check_coco(split: Split, content: Content, classes: Classes | None, where: s
     with content.unpacked(path, place) as stream:
         try:
             found = msgspec.json.decode(stream.read(_LARGEST), type=_Coco)
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
     folder = f"{str(split.images).rstrip('/')}/"
     wrong = [fault for picture in found.images if (fault := _picture_error(picture, folder, path, content))]

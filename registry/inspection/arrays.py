@@ -3,6 +3,7 @@
 import ast
 import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -54,7 +55,7 @@ def read_arrays(stream: BinaryIO) -> tuple[FoundArray, ...]:
     try:
         with zipfile.ZipFile(stream) as archive:
             return tuple(_member(archive, member) for member in archive.infolist() if not member.is_dir())
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, zlib.error) as error:
         raise MalformedError(str(error)) from error
 
 

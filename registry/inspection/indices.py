@@ -29,9 +29,10 @@ class _Index:
     content: Content
 
     def faults(self, row: dict[str, str], line: str) -> Iterator[InvalidInputError]:
-        for column in ("path", "mask") if self.form == "image-index" else ("path",):
-            if named := (row.get(column) or "").strip():
-                yield from self._file_faults(named, line)
+        # A path is taken as it stands, a mask without the spaces around it: so does the harness.
+        yield from self._file_faults(row["path"], line)
+        if self.form == "image-index" and (mask := (row.get("mask") or "").strip()):
+            yield from self._file_faults(mask, line)
         label = (row.get("label") or "").strip()
         if label and (fault := label_fault(label, self.classes)):
             yield self.content.error(fault, line, "correct the label")

@@ -138,6 +138,8 @@ class _Compact:
         raise MalformedError("its footer has a map or an unknown type")
 
     def _list(self, depth: int) -> list[Any]:
+        if depth > _DEEPEST:
+            raise MalformedError("its footer is too deep")
         head = self._byte()
         count = head >> 4 if head >> 4 != _LONG_LIST else self._varint()
         return [self._value(head & 0x0F, depth + 1) for _ in range(count)]

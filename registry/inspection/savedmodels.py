@@ -12,7 +12,6 @@ _DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64", 10: "bool",
     17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
 }  # fmt: skip
-_SERVING = "serve"
 _MARKER = "__saved_model_init_op"
 """A signature that initialises, and predicts nothing."""
 

@@ -1,5 +1,6 @@
 """What publishing holds against the files of a dataset: samples counted, fields and labels there."""
 
+import gzip
 import io
 import json
 import struct
@@ -15,6 +16,7 @@ from pyarrow import parquet
 
 from registry.catalogue.catalogue import Catalogue
 from registry.drafts import Draft
+from registry.inspection.arrays import read_arrays
 from registry.inspection.parquet import read_footer
 from registry.inspection.protobuf import MalformedError
 from tests.registry.test_code_checks import Attack, arrays
@@ -102,6 +104,7 @@ def table(rows: int = 3, **columns: object) -> bytes:
         (table(y=[{"a": 1}, {"a": 2}, {"a": 3}]), "the column 'y' of test.parquet has parts"),
         (table()[:-1], "is no parquet file: its end is missing"),
         (b"PAR1" + b"\xff" * 40 + struct.pack("<I", 40) + b"PAR1", "is no parquet file"),
+        (b"PAR1" + b"\x19" * 3000 + struct.pack("<I", 3000) + b"PAR1", "is no parquet file: its footer is too deep"),
         (b"PAR1" + b"\x19\xfc" * 20 + struct.pack("<I", 40) + b"PAR1", "is no parquet file"),
         (b"", "is no parquet file: it does not begin as one"),
     ],
@@ -188,6 +191,25 @@ def test_annotations_are_boxes_of_categories(
     assert not words or words in found[0]
 
 
+def test_annotations_whose_compression_is_damaged_are_told_as_such(author: Author, catalogue: Catalogue) -> None:
+    """``zlib`` has an error of its own, which is none of a file."""
+    damaged = gzip.compress(b'{"images": []}')[:10] + b"\xff" * 30
+    files = {"instances.json": damaged, "val/1.jpg": b"1", "val/2.jpg": b"2"}
+    (found,) = problems_of(author, catalogue, COCO, files)
+    assert "holds no annotations of COCO's: Error -3 while decompressing" in found
+
+
+def test_arrays_whose_compression_is_damaged_are_told_as_such() -> None:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, x=np.zeros(3))
+    content = bytearray(stream.getvalue())
+    at = content.index(b"x.npy") + len("x.npy")
+    at += struct.unpack("<H", content[28:30])[0]  # what stands between a name and its bytes
+    content[at : at + 20] = b"\xff" * 20
+    with pytest.raises(MalformedError):
+        read_arrays(io.BytesIO(content))
+
+
 INDEX = (
     NPZ.replace("format: npz", "format: FORMAT")
     .replace("{test: {file: test.npz, fields: {image: x, label: y}, samples: 3}}", "{test: {index: i.csv, samples: 2}}")
@@ -204,6 +226,8 @@ WAV = b"RIFF\0\0\0\0WAVEfmt "
         ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,d/c.png"], []),
         ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,d/e.png"], ["d/e.png is none of the files"]),
         ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,"], ["some samples have a mask, and some have none"]),
+        ("image-index", ["path", " d/a.wav", "d/b.wav "], [" d/a.wav is none", "d/b.wav  is none of the files"]),
+        ("image-index", ["path,mask", "d/a.wav, d/c.png", "d/b.wav,d/c.png "], []),
         ("image-index", ["path,label", "d/a.wav,inf", "d/b.wav,1"], ["'inf' is neither an index nor a name"]),
         (
             "image-index",

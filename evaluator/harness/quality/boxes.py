@@ -26,9 +26,13 @@ class Detected:
     """The detections of each sample and, where a metric is asked, what was labelled."""
 
     def __init__(self, model: Model, metrics: tuple[str, ...]) -> None:
+        """Raises ``Failure`` (``load``): no input is a picture."""
         assert model.detections is not None
         self._terms = model.detections
-        self._picture = next(port.name for port in model.inputs if port.type == "image")
+        picture = next((port.name for port in model.inputs if port.type == "image"), None)
+        if picture is None:
+            raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
+        self._picture = picture
         self._metrics = metrics
         self._found: list[NDArray[np.float64]] = []
         self._labels: list[Boxes] = []

@@ -16,6 +16,7 @@ from .tally import Nothing
 
 _PLANE = 2
 _DIGITS = 6
+_FEW = 1 << 16
 
 
 class Masks(Nothing):
@@ -89,15 +90,20 @@ class Masks(Nothing):
         """Class, intersection and union; a class is a label: neither negative nor the one that is ignored."""
         if not wanted.size:
             return []
-        least = int(min(found.min(), wanted.min()))
-        size = int(max(found.max(), wanted.max())) - least + 1
+        both = np.concatenate([found, wanted])
+        least, greatest = int(both.min()), int(both.max())
+        if greatest - least < _FEW:
+            classes, numbers = np.arange(least, greatest + 1), both - least
+        else:  # counts of all values between them would take what memory the largest asks for
+            classes, numbers = np.unique(both, return_inverse=True)
+        predictions, labels = numbers[: found.size], numbers[found.size :]
         common, predicted, labelled = (
-            np.bincount(values - least, minlength=size) for values in (wanted[found == wanted], found, wanted)
+            np.bincount(values, minlength=len(classes))
+            for values in (labels[predictions == labels], predictions, labels)
         )
         union = predicted + labelled - common
-        classes = np.flatnonzero(union) + least
         return [
-            (int(one), int(common[one - least]), int(union[one - least]))
-            for one in classes
-            if one >= 0 and one != self._ignored
+            (int(classes[at]), int(common[at]), int(union[at]))
+            for at in np.flatnonzero(union)
+            if classes[at] >= 0 and classes[at] != self._ignored
         ]

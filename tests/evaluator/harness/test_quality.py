@@ -138,6 +138,13 @@ def test_what_is_no_mask_of_the_picture_is_refused(values: NDArray[Any], message
         tally_of(job, [label], ["miou"], type="mask", label_offset=0).add({"scores": values}, label, sample())
 
 
+def test_labels_of_any_size_are_counted_in_the_memory_of_their_pixels(job: dict[str, Any]) -> None:
+    truth = np.array([[0, 3], [2**40, 2**40]])
+    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": np.array([[0, -(2**40)], [2**40, 0]])}, truth, sample())
+    assert tally.measures()["miou"].tolist() == [[0, 0, 1, 2], [0, 3, 0, 1], [0, 2**40, 1, 2]]
+
+
 def detecting(job: dict[str, Any], labels: Sequence[Label] | None, metrics: Sequence[str]) -> Tally:
     job["metrics"] = list(metrics)
     job["model"]["outputs"] = [{"name": "boxes", "type": "boxes"}, {"name": "found", "type": "box-scores"}]
@@ -182,6 +189,14 @@ def test_detections_are_kept_where_no_metric_is_asked(job: dict[str, Any]) -> No
     assert (tally.document(), tally.measures()) == ({}, {})
     with pytest.raises(Failure, match="do not tell where its pixels came from"):
         tally.add(outputs, None, sample())
+
+
+def test_boxes_without_a_picture_are_refused(job: dict[str, Any]) -> None:
+    port = {"name": "picture", "type": "tensor", "dtype": "float32", "shape": [None, 1, 8, 12], "steps": []}
+    job["model"]["inputs"] = [port]
+    with pytest.raises(Failure, match="no input is of type image") as caught:
+        detecting(job, None, [])
+    assert caught.value.kind == "load"
 
 
 def test_boxes_that_nobody_labelled_have_no_precision(job: dict[str, Any]) -> None:

@@ -164,17 +164,17 @@ def _compared(arms: Sequence[Arm], margins: Margins, *, interleaved: bool) -> Co
 def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, paired: bool) -> Iterator[Finding]:
     """A finding on each metric that every run of both arms has, in the first arm's order."""
     for name, metric in _metrics(first.runs[0]).items():
-        a, b = first.values(name), other.values(name)
+        a, b, margin = first.values(name), other.values(name), margins.get(metric.name)
         if len(a) < len(first.runs) or len(b) < len(other.runs):
             continue
         if is_exact(name, a) and is_exact(name, b):
-            exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margins.get(name))
+            exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin)
             yield from () if exact is None else (exact,)
             continue
         found = ratio(a, b, paired=paired)
         again = None if control is None else ratio(a, control.values(name), paired=paired)
         if found is not None:
-            yield judge(name, metric.direction, found, again, margins.get(name))
+            yield judge(name, metric.direction, found, again, margin)
 
 
 def _metrics(run: Run) -> dict[str, Metric]:

@@ -60,9 +60,21 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
         output.print_json(comparison_document(found))
     else:
         print_comparison(found)
-    decided = [one for _, findings in found.findings for one in findings if one.metric in margins]
-    if asked.interleave and (found.reasons or any(one.answer != "equivalent" for one in decided)):
+    if asked.interleave and (found.reasons or not _all_equivalent(found, margins)):
         raise click.exceptions.Exit(EXIT_REFUSED)
+
+
+def _all_equivalent(found: "Comparison", margins: Mapping[str, float]) -> bool:
+    """Whether every metric with a margin is equivalent for each lock; one that could not be compared is not."""
+    several = [[one for one in findings if one.margin is not None] for _, findings in found.findings]
+    missing = {name for name in margins for judged in several if not any(_of(name, one.metric) for one in judged)}
+    for name in sorted(missing):
+        say(f"warning: {name} cannot be compared: not every run has it, or it is not positive")
+    return not missing and all(one.answer == "equivalent" for judged in several for one in judged)
+
+
+def _of(name: str, key: str) -> bool:
+    return key.partition("@")[0] == name
 
 
 def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) -> "Comparison":

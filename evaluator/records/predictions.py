@@ -42,6 +42,9 @@ class Terms:
     derived: bool = False
 
 
+_SHAPES = (".rows", ".shapes")
+"""What the harness keeps beside outputs whose samples differ in shape: the shape of each."""
+
 _UNNAMED = {"detections": Terms("detections")}
 """What several outputs make together, and none of them is called."""
 
@@ -112,12 +115,19 @@ def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_p
             a, b = left.get_slice(name), right.get_slice(name)
             judged = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
             if judged.type != "detections":  # whose first axis is not the sample
-                samples = max(samples, *a.get_shape()[:1], 0)
+                samples = max(samples, *_counting(left, name).get_shape()[:1], 0)
             found, reason, moved = _judge(a, b, judged, other_processor=other_processor)
             agreement = max(agreement, found, key=_FROM_STRONGEST.index)
             reasons += [f"output {name}: {reason}"] if reason else []
             changed = {k: count + moved.get(k, 0) for k, count in changed.items()}
     return Agreed(agreement, tuple(reasons), samples, changed)
+
+
+def _counting(predictions: Any, name: str) -> _Slice:  # noqa: ANN401 - the library has no types
+    """The tensor whose first axis is the sample: where samples differ in shape, the one with their shapes."""
+    names = set(predictions.keys())
+    tensor: _Slice = predictions.get_slice(next((f"{name}{end}" for end in _SHAPES if f"{name}{end}" in names), name))
+    return tensor
 
 
 def _judge(

@@ -14,6 +14,8 @@ from registry.metrics import is_quality
 
 Word = Literal["reproduced", "not reproduced"]
 
+_CPU = "cpu"
+_PROCESSOR = ("cpu_model", "cpu_flags")
 _BEST = {"top1": 1, "top5": 5}
 """Metrics that count samples, and how many best classes decide a sample."""
 _EQUAL = 1e-12
@@ -33,8 +35,10 @@ class Verdict:
 
 
 def differing_processors(a: Run, b: Run) -> bool:
-    """Whether bits may differ for the processor alone: another model, or other instruction sets."""
-    return any(a.start.host.get(fact) != b.start.host.get(fact) for fact in ("cpu_model", "cpu_flags"))
+    """Whether bits may differ for the processor alone: another model, other instruction sets, another accelerator."""
+    devices = {run.start.platform.get("device") for run in (a, b)}
+    facts = _PROCESSOR if devices == {_CPU} else (*_PROCESSOR, "accelerator")
+    return len(devices) > 1 or any(a.start.host.get(fact) != b.start.host.get(fact) for fact in facts)
 
 
 def judge(original: Run, rerun: Run, agreed: Agreed | None, equivalence: Mapping[str, float]) -> Verdict:
@@ -106,7 +110,7 @@ def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Agree
     """
     agreement = None if agreed is None else agreed.agreement
     if name in _BEST:
-        count = 0 if agreed is None or not agreed.samples else agreed.changed.get(_BEST[name], 0) / agreed.samples
+        count = 0 if agreed is None else agreed.changed.get(_BEST[name], 0) / before.n
         return count + _EQUAL
     if agreement in ("within tolerance", "same decisions"):
         return math.inf
@@ -123,7 +127,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
         a, b = left[name].value, right[name].value
         change = b / a - 1 if a else 0.0
         text = f"{name} was {a:.4g} {left[name].unit}, and is {b:.4g} ({change:+.1%})"
-        margin = equivalence.get(name)
+        margin = equivalence.get(left[name].name)
         if margin is None or differences:
             reported.append(text)
         elif abs(change) > margin:

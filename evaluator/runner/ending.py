@@ -42,7 +42,7 @@ def failure_of(ending: Ending, result: Result | None, fault: str | None, seconds
     if ending.out_of_memory and (result is None or (failed is not None and failed.kind == "crash")):
         return Failure("out-of-memory", "the kernel killed a process: the limit of memory was reached")
     if failed is not None:
-        return Failure(failed.kind, failed.message)
+        return Failure(failed.kind, failed.message + (_last_words(ending.log) if failed.kind == "crash" else ""))
     if fault is not None:
         return Failure("crash", fault)
     if result is None:

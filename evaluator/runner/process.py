@@ -121,10 +121,15 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
         raise UnavailableError(
             f"the interpreter cannot be started: {error.strerror or error}", where=str(what.python)
         ) from error
-    (place.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
-    # Whatever it starts from here on inherits the CPUs; so early, that is all of its work.
-    with suppress(ProcessLookupError):
-        os.sched_setaffinity(process.pid, what.cpus)
+    try:
+        (place.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
+        # Whatever it starts from here on inherits the CPUs; so early, that is all of its work.
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(process.pid, what.cpus)
+    except BaseException:  # nobody else knows of it yet
+        end_group(process.pid)
+        process.wait()
+        raise
     return process
 
 

@@ -124,6 +124,17 @@ def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
     assert latency.ratio.ci.low is not None
 
 
+def test_a_margin_is_of_a_metric_in_every_batch() -> None:
+    def swept(lock: Lock, rate: float, part_of: Mapping[str, Any]) -> Run:
+        rates = tuple(dataclasses.replace(metric("throughput", rate * n), batch=n) for n in (1, 8))
+        return recorded(dataclasses.replace(DONE, metrics=rates, details={"part_of": dict(part_of)}), lock=lock.id)
+
+    rates = {A.id: 100.0, B.id: 60.0}
+    found = interleave([A, B], lambda lock, part_of: swept(lock, rates[lock.id], part_of), 3, {"throughput": 0.05})
+    judged = {one.metric: (one.margin, one.answer) for one in found.findings[0][1]}
+    assert judged == {"throughput@1": (0.05, "different"), "throughput@8": (0.05, "different")}
+
+
 def test_one_run_each_tells_no_difference() -> None:
     found = compare_runs([(A, timed(A, 0.001)), (B, timed(B, 0.002))])
     assert (finding(found).answer, finding(found).ratio.ci.low) == ("undecided", None)

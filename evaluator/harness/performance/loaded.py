@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..job import Model
 from ..pipeline import Prediction
 from ..predictors import Tensors
 from ..reports import Progress
-from .stage import Stage
+from .stage import Stage, spread
 
 # Prepared tensors are kept in memory: at most this many samples, and at most this many bytes of them. The bound is
 # the same on every host, since LoadGen's traffic depends on it.
@@ -47,11 +48,15 @@ class Loaded:
         self._order: list[int] = []
         self._places: dict[int, int] = {}
         self._joined: dict[str, NDArray[Any]] = {}
-        first = pipeline.prepare(samples, 0).calls
-        size = max(1, sum(values.nbytes for call in first for values in call.values()))
+        some = [pipeline.prepare(samples, number).calls for number in spread(stage)]
+        size = max(1, *(sum(values.nbytes for call in calls for values in call.values()) for calls in some))
         self.unit_bytes = size * per_unit
-        self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // size))
-        self.first = self._unit([first] * per_unit)
+        # A unit of one sample is filled up to a batch that the graph fixes.
+        copies = model.batch or 1 if per_unit == 1 and not self._joins else 1
+        self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // (size * copies)))
+        units = [self._unit([calls] * per_unit) for calls in some]
+        self.first = units[0]
+        self.asks = [partial(self.ask, unit) for unit in units]
 
     def load(self, indices: Sequence[int]) -> None:
         """Prepare samples; some may come more than once."""
@@ -65,6 +70,7 @@ class Loaded:
                 self._calls.clear()
             elif self._per_unit == 1:
                 self._units = {index: self._unit([calls]) for index, calls in self._calls.items()}
+                self._calls.clear()
         progress.finish()
         # No collection of garbage between here and the end of the process falls into a call.
         gc.collect()

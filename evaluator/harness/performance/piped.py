@@ -22,7 +22,7 @@ from ..pipeline import Prediction, Prepared
 from ..scenarios import Offline, Queried, Server
 from .accounts import account, columns_of, described
 from .meter import Meter, save
-from .stage import Stage, estimate, open_stage, warm_up
+from .stage import Stage, estimate, open_stage, spread, warm_up
 from .traffic import drive, per_unit
 
 SAMPLES = "pipeline-samples.safetensors"
@@ -69,8 +69,8 @@ class Whole:
         return next(self._coming) if self._overlapped else indices
 
     def at_once(self, indices: Sequence[int]) -> object:
-        """A unit, one thing after the other."""
-        return self._answer(self._prepare(indices))
+        """A unit, nothing of it prepared by others beforehand."""
+        return self._prepare_and_answer(indices)
 
     def seconds(self) -> float:
         """What a unit takes at its fastest, of those since the last time that this was asked."""
@@ -134,9 +134,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     stage = open_stage("pipeline", job, folder, shared=overlapped)
     size = per_unit(stage, scenario)
     whole = Whole(stage, size, overlapped=overlapped)
-    first = partial(whole.at_once, [number % len(stage.samples) for number in range(size)])
-    warmup = warm_up(stage, first)
-    estimate(stage, first)
+    total = len(stage.samples)
+    units = [[number % total for number in range(start, start + size)] for start in spread(stage)]
+    warmup = warm_up(stage, partial(whole.at_once, units[0]))
+    estimate(stage, [partial(whole.at_once, unit) for unit in units])
     meter = Meter(stage.predictor, job.threads)
     log = drive(stage, meter, whole, whole.seconds(), output / LOGS)
     columns, agreed = columns_of(meter, scenario, log, output / LOGS)

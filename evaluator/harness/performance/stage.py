@@ -1,8 +1,9 @@
 """What every phase that is timed begins with: the model, its samples, the calls that do not count."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _FEWEST_WARMUP_CALLS = 3
 # The estimate: the fastest of so many, since a slow one would let LoadGen run out of queries.
 _MOST_ESTIMATES = 50
 _SECONDS_OF_ESTIMATES = 0.02
+_SPREAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,20 @@ def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
     return found
 
 
-def estimate(stage: Stage, ask: Callable[[], object]) -> float:
-    """Seconds that ``ask`` takes at its fastest."""
+def spread(stage: Stage) -> list[int]:
+    """Some samples from all over the split: what is true of one need not be true of those of another size."""
+    last = len(stage.samples) - 1
+    return sorted({round(place * last / (_SPREAD - 1)) for place in range(_SPREAD)})
+
+
+def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
+    """Seconds that the fastest of ``asks`` takes at its fastest."""
     found: list[int] = []
+    several = cycle(asks)
     with stage.timings.of("estimate"), failing("predict", "warm-up"):
         end = time.perf_counter() + _SECONDS_OF_ESTIMATES
-        while not found or (len(found) < _MOST_ESTIMATES and time.perf_counter() < end):
-            found.append(timed(ask))
+        while len(found) < len(asks) or (len(found) < _MOST_ESTIMATES and time.perf_counter() < end):
+            found.append(timed(next(several)))
     stage.session.restart()
     return max(1, min(found)) / 1e9
 

@@ -69,6 +69,20 @@ def test_a_sample_that_takes_less_time_again_is_caught() -> None:
         check_caching(halved, 6)
 
 
+def test_samples_that_tell_nothing_are_left_out() -> None:
+    assert check_caching(lambda sample: halved(sample) if sample < 4 else None, 40)["samples"] == 4
+
+
+def test_an_infinity_excuses_nothing(predictions: Path) -> None:
+    expected = answer(0)
+    expected["boxes"][0, 0] = -np.inf
+    save_tensors(predictions.with_name(UNKEPT), stored([expected]))
+    other = {**expected, "boxes": expected["boxes"] + 1}
+    assert check_answers([(0, expected)], DETECTOR, predictions) is not None
+    with pytest.raises(Failure, match="TEST01"):
+        check_answers([(0, other)], DETECTOR, predictions)
+
+
 def test_a_few_samples_are_not_judged() -> None:
     found = check_caching(halved, 5)
     assert (found["samples"], found["again"]["share"], found["caught"]) == (5, 0.5, False)

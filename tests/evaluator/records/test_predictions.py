@@ -39,6 +39,14 @@ def test_equal_bits_are_bit_equal_whatever_the_files_say_besides(compare: Callab
     assert compare({"p": SCORES}, {"p": SCORES.copy()}) == Agreed("bit-equal", (), 3, {1: 0, 5: 0})
 
 
+@pytest.mark.parametrize(("end", "shapes"), [("rows", [2, 1]), ("shapes", [[1, 4], [1, 5]])])
+def test_samples_of_several_shapes_are_counted_by_their_shapes(
+    compare: Callable[..., Agreed], end: str, shapes: list[Any]
+) -> None:
+    both = {"p": SCORES, f"p.{end}": np.array(shapes, np.int64)}
+    assert compare(both, both).samples == 2
+
+
 def test_a_negative_zero_is_no_zero(compare: Callable[..., Agreed]) -> None:
     found = compare({"p": np.zeros((1, 2), np.float32)}, {"p": -np.zeros((1, 2), np.float32)})
     assert found.agreement == "different"

@@ -127,6 +127,14 @@ def regression(value: float, **host: Any) -> Run:  # noqa: ANN401 - facts of any
     return run(dataclasses.replace(DONE, metrics=(metric("mae", value), MAE[1])), **host)
 
 
+def test_a_margin_is_of_a_metric_in_every_batch() -> None:
+    at = [dataclasses.replace(metric("throughput", value), batch=batch) for batch, value in ((1, 100.0), (8, 400.0))]
+    slower = [dataclasses.replace(one, value=one.value / 3) for one in at]
+    found = judge(ended(*METRICS[:2], *at), ended(*METRICS[:2], *slower), agreed(), {"throughput": 0.1})
+    assert (found.verdict, len(found.reasons)) == ("not reproduced", 2)
+    assert found.reasons[1].startswith("throughput@8 was 400")
+
+
 @pytest.mark.parametrize(
     ("agreement", "value", "word"),
     [
@@ -213,6 +221,19 @@ def test_what_has_no_answer_reproduces_nothing(outcome: Outcome) -> None:
 )
 def test_processors_differ_in_model_or_flags(host: dict[str, Any], *, differ: bool) -> None:
     assert differing_processors(run(), run(**host)) is differ
+
+
+def test_devices_are_processors_too() -> None:
+    on_gpu = [
+        dataclasses.replace(
+            one, start=dataclasses.replace(one.start, platform={**one.start.platform, "device": "cuda12"})
+        )
+        for one in (run(accelerator="A"), run(accelerator="A"), run(accelerator="B"))
+    ]
+    assert differing_processors(run(), on_gpu[0])
+    assert not differing_processors(on_gpu[0], on_gpu[1])
+    assert differing_processors(on_gpu[0], on_gpu[2])
+    assert not differing_processors(run(accelerator="A"), run(accelerator="B"))  # neither ran on it
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,16 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+def test_what_cannot_be_watched_is_ended(place: Place) -> None:
+    """Its mark cannot be written: nobody else could end it."""
+    (place.root / MARK).mkdir()
+    left = place.scratch / "pid"
+    with pytest.raises(OSError, match="Is a directory"):
+        run(place, f"import os, time; open({str(left)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    if left.exists() and left.read_text():  # it may have been ended before it came so far
+        wait_until_gone(int(left.read_text()))
+
+
 @pytest.mark.parametrize(("accelerators", "visible"), [((), ""), ((1, 3), "1,3")])
 def test_it_sees_its_own_accelerators_alone(place: Place, accelerators: tuple[int, ...], visible: str) -> None:
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'], sep='/', end='')"

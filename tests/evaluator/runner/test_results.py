@@ -121,6 +121,7 @@ FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind i
         (ending(-11), None, "crash", "was killed by SIGSEGV"),
         (ending(3), None, "crash", "ended with exit code 3 and left no result"),
         (ending(1, log=b"a\n\nb\n"), None, "crash", "left no result: a | b"),
+        (ending(0, log=b"terminate called\n"), FAILED["crash"], "crash", "why: terminate called"),
     ],
 )
 def test_a_failure_is_called_by_its_cause(how: Ending, left: Result | None, kind: str, message: str) -> None:

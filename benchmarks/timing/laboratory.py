@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
 
 from artifacts.digest import from_hex
 from artifacts.local import LocalStore
@@ -78,6 +82,16 @@ class Laboratory:
             "run", self.locks[subject.name, scenario], "--isolation", isolation
         )
         return document | {"values": {metric["name"]: metric["value"] for metric in document["metrics"]}}
+
+    def fastest_tenth(self, run: str) -> float:
+        """The time below which a tenth of the run's calls stayed, seconds."""
+        folder = self.folder / "samples"
+        self.commands.done("get", run, "-o", folder)
+        try:
+            latencies = load_file(next(folder.rglob("samples.safetensors")))["latency_ns"]
+        finally:
+            shutil.rmtree(folder)
+        return float(np.quantile(latencies, 0.1)) / 1e9
 
     def overhead(self, run: str) -> dict[str, Any]:
         """What the run itself measured of its overhead."""

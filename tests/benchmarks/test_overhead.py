@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.timing.report import Taken, bars, calls_table, estimate, starts_table
+from benchmarks.timing.report import Taken, bars, calls_table, estimate, fastest_table, starts_table
 
 
 def taken() -> Taken:
@@ -20,7 +20,8 @@ def taken() -> Taken:
         "verification": [0.2] * 3,
         "job": [0.01] * 3,
     }
-    return Taken(calls, null=[2e-7] * 3, watching=[0.01, 0.02, 0.03], starts=starts)
+    fastest = {"loop": [240e-6, 250e-6], "process": [250e-6, 243e-6], "container": [244e-6, 246e-6]}
+    return Taken(calls, fastest, null=[2e-7] * 3, watching=[0.01, 0.02, 0.03], starts=starts)
 
 
 def test_what_is_above_the_loop_is_taken_within_each_round() -> None:
@@ -37,11 +38,12 @@ def test_one_round_bounds_nothing() -> None:
 
 def test_each_bar_is_met_or_not_by_its_figure() -> None:
     lines = list(bars({"onnxruntime": taken()}, {"benchlock": [190.0, 200.0], "by hand": [200.0, 250.0]}))
-    assert [line.partition(":")[0] for line in lines] == ["- met", "- met", "- not met", "- met", "- not met"]
+    assert [line.partition(":")[0] for line in lines] == ["- met", "- met", "- met", "- not met", "- met", "- not met"]
     assert lines[0].endswith("(+4.5 µs, +1.8%)")
-    assert lines[2].endswith("(1.18, +0.20 s)")
-    assert lines[3].endswith("(at most 0.030 s)")
-    assert lines[4].startswith("- not met: JPEG files at 0.9 of a pipeline of two threads by hand (0.88;")
+    assert lines[1].endswith("(+3.0 µs, +1.3%)")
+    assert lines[3].endswith("(1.18, +0.20 s)")
+    assert lines[4].endswith("(at most 0.030 s)")
+    assert lines[5].startswith("- not met: JPEG files at 0.9 of a pipeline of two threads by hand (0.88;")
 
 
 def test_a_container_that_may_be_slower_by_more_does_not_meet_its_bar() -> None:
@@ -56,7 +58,8 @@ def test_what_needs_a_container_is_left_out_where_there_was_none() -> None:
     without = taken()
     del without.calls["container"]
     without.starts.clear()
-    assert len(list(bars({"pytorch": without}, {}))) == 2
+    assert len(list(bars({"pytorch": without}, {}))) == 3
+    assert "| onnxruntime | 240.0 | +3.0 | +4.0 |" in fastest_table({"onnxruntime": taken()})
     assert "| pytorch | 250.0 |" in calls_table({"pytorch": without})
     assert "pytorch" not in starts_table({"pytorch": without})
     assert "| onnxruntime | 1.10 | 1.30 | 1.18 | 0.10 | 0.20 | 0.01 |" in starts_table({"onnxruntime": taken()})

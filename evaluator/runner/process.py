@@ -127,8 +127,8 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
         with suppress(ProcessLookupError):
             os.sched_setaffinity(process.pid, what.cpus)
     except BaseException:  # nobody else knows of it yet
-        end_group(process.pid)
-        process.wait()
+        with process:
+            end_group(process.pid)
         raise
     return process
 

@@ -57,18 +57,19 @@ class Unkept:
 class Kept:
     """Answers of some queries: more at the beginning, some up to the last, within bounds of memory.
 
-    ``next`` is the number of the query, from 1, whose answer to ``take``.
+    ``next`` is the number of the query, from 1, whose answer to ``take``; ``share`` is what of the memory may be used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 1.0) -> None:
         self.next = 1
+        self._most_bytes = _MOST_KEPT_BYTES * share
         self.answers: list[tuple[tuple[int, ...], Any]] = []
         self._made = 0
         self._spread = 1
 
     def take(self, indices: Sequence[int], answer: Any) -> None:  # noqa: ANN401 - of any shape
         self.answers.append((tuple(indices), answer))
-        if len(self.answers) * max(1, _bytes(answer)) > _MOST_KEPT_BYTES and len(self.answers) > 1:
+        if len(self.answers) * max(1, _bytes(answer)) > self._most_bytes and len(self.answers) > 1:
             self.answers = self.answers[::2]
             self._spread *= 2
         self.next += self._spread * (1 + self.next // _STRIDE)
@@ -162,6 +163,12 @@ def check_answers(
         for port in there:
             _check_answer(port, sample, prediction[port.name], expected[port.name][sample])
     return {"answers": compared, "outputs": [port.name for port in ports], "caught": False} if compared else None
+
+
+def summed(found: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What ``check_answers`` said of several processes, as one; None where none of them had anything to compare."""
+    there = [one for one in found if one is not None]
+    return there[-1] | {"answers": sum(one["answers"] for one in there)} if there else None
 
 
 def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:

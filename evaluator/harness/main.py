@@ -91,8 +91,14 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
         "performance": performance.get("performance"),
         "pipeline": reports.get("pipeline", {}).get("performance"),
         "loadgen": performance.get("loadgen"),
-        "audits": performance.get("audits"),
+        "audits": _audits(reports),
         "peak": reports.get("peak", {}).get("peak"),
         "environment": description(job.threads, threads, device),
         "timings": timings,
     }
+
+
+def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What the audits found: of the performance phase as it says it, of the others under their names; None of none."""
+    others = {phase: reports[phase]["audits"] for phase in ("pipeline", "peak") if phase in reports}
+    return {**reports.get("performance", {}).get("audits", {}), **others} or None

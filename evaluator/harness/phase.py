@@ -51,7 +51,7 @@ def _report(phase: str, job: Job, folder: Path, output: Path, given: Given) -> M
     if phase == "cold":
         from .performance import cold
 
-        return cold.first_answer(job, folder, given.since_ns)
+        return cold.first_answer(job, folder, output, given.since_ns)
     return _timed(phase, job, folder, output, given)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import STARTED_NS, predictors
+from ..accuracy import PREDICTIONS
+from ..audits import check_answers, summed
 from ..calling import Session, query
 from ..datasets import open_samples
 from ..failures import failing
@@ -49,15 +51,16 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "warmup_calls": warmup,
             "timed": "from the start of a process to its first answer",
         },
+        "audits": {"answers": summed(report["audit"] for report in reports)},
         **{key: reports[-1][key] for key in ("threads", "device", "timings")},
     }
 
 
-def first_answer(job: Job, folder: Path, since: int) -> dict[str, Any]:
+def first_answer(job: Job, folder: Path, output: Path, since: int) -> dict[str, Any]:
     """One process up to its first answer; ``since`` is the monotonic clock when its parent started it, nanoseconds.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict`` or ``out-of-memory``.
+        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` (the audit) or ``out-of-memory``.
     """
     times = [since, STARTED_NS]
     predictors.import_framework(job.model)
@@ -71,8 +74,15 @@ def first_answer(job: Job, folder: Path, since: int) -> dict[str, Any]:
     with failing("predict", "the first call"):
         answers = query(session, calls)
     times.append(time.monotonic_ns())
-    pipeline.combine([pipeline.answers(tensors, 1, "the first answer")[0] for tensors in answers])
+    found = pipeline.combine([pipeline.answers(tensors, 1, "the first answer")[0] for tensors in answers])
     times.append(time.monotonic_ns())
+    audit = check_answers([(0, found)], job.model, output / PREDICTIONS)
     predictor.close()
     phases = [after - before for before, after in pairwise(times)]
-    return {"phases_ns": phases, "threads": dict(predictor.threads), "device": predictor.device, "timings": {}}
+    return {
+        "phases_ns": phases,
+        "audit": audit,
+        "threads": dict(predictor.threads),
+        "device": predictor.device,
+        "timings": {},
+    }

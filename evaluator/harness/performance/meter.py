@@ -24,12 +24,13 @@ class Meter:
     """Rows of what was timed: wall clock, CPU time, involuntary context switches, start, what came before, samples.
 
     Times are nanoseconds. CPU time and switches are the calling thread's where all work is done there, else the
-    process's. ``index`` has the samples in the order in which they were asked for, ``kept`` some answers.
+    process's. ``index`` has the samples in the order in which they were asked for, ``kept`` some answers, in ``share``
+    of the memory that there is for them.
     """
 
-    def __init__(self, predictor: Predictor, threads: int) -> None:
+    def __init__(self, predictor: Predictor, threads: int, share: float = 1.0) -> None:
         self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
-        self.kept = Kept()
+        self.kept = Kept(share)
         self.index = array("q")
         self._rows = array("q")
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..audits import summed
 from ..failures import Failure
 from ..job import Job
 from ..reports import Progress
@@ -45,6 +46,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     progress.finish()
     return {
         "peak": {"qps": low, "failed_qps": high, "target_latency": job.scenario.target_latency, "probes": probes},
+        "audits": {"answers": summed(report["audits"]["answers"] for report in reports)},
         **{key: reports[-1][key] for key in ("threads", "device", "timings")},
     }
 

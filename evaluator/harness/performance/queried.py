@@ -63,16 +63,16 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """Whether LoadGen calls a run at the scenario's rate valid; nothing else is kept of it."""
+    """Whether LoadGen calls a run at the scenario's rate valid; of the rest the audit of its answers alone is kept."""
     scenario = job.scenario
     assert isinstance(scenario, Server)
     stage = open_stage("probe", job, folder)
     loaded = Loaded(stage, 1)
     first = partial(loaded.ask, loaded.first)
     warm_up(stage, first)
-    log = drive(
-        stage, Meter(stage.predictor, job.threads), loaded, estimate(stage, loaded.asks), output / "loadgen-probe"
-    )
+    meter = Meter(stage.predictor, job.threads)
+    log = drive(stage, meter, loaded, estimate(stage, loaded.asks), output / "loadgen-probe")
+    audit = _audit_answers(stage, meter, loaded, output / PREDICTIONS)
     stage.predictor.close()
     results = log.results
     if not log.valid and not results["result_overlatency_query_count"]:
@@ -89,6 +89,7 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "completed_qps": results["result_completed_samples_per_sec"],
             "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
         },
+        "audits": {"answers": audit},
         **stage.report(),
     }
 

@@ -1,16 +1,19 @@
 """``batch_sweep``: call after call in batches of several sizes, in turns, so that a slow spell slows them all."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..accuracy import PREDICTIONS
+from ..audits import check_answers
 from ..failures import Failure, failing
 from ..job import Job
+from ..pipeline import Prediction
 from ..reports import Progress
 from ..scenarios import BatchSweep
 from .loaded import Loaded
@@ -30,7 +33,14 @@ _MOST_SECONDS_A_TURN = 2.0
 _MOST_UNITS = 8
 _MOST_BYTES = 256 << 20
 
-Turn = tuple[Meter, Callable[[Sequence[int]], None], Iterator[Sequence[int]]]
+
+class Turn(NamedTuple):
+    """What a batch is measured with: ``predictions`` makes those of so many samples out of an answer."""
+
+    meter: Meter
+    read: Callable[[Sequence[int]], None]
+    units: Iterator[Sequence[int]]
+    predictions: Callable[[int, Any], list[Prediction]]
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -45,9 +55,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         units = _units(stage, batch, loaded.unit_bytes)
         loaded.load([index for unit in units for index in unit])
         warmup += warm_up(stage, partial(loaded.ask, loaded.first))
-        turns[batch] = _turn(stage, loaded.gather, loaded.ask, units)
-    found = _measured(stage, turns, warmup, output / SAMPLES)
-    return found | {"performance": found["performance"] | {"overhead": nothing}, "audits": {"caching": caching}}
+        turns[batch] = Turn(*_reader(stage, loaded.gather, loaded.ask), cycle(units), loaded.predictions)
+    found = _measured(stage, turns, warmup, output, SAMPLES)
+    audits = {"caching": caching, **found["audits"]}
+    return found | {"performance": found["performance"] | {"overhead": nothing}, "audits": audits}
 
 
 def run_whole(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -59,8 +70,8 @@ def run_whole(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         whole = Whole(stage, batch, overlapped=False)
         units = _units(stage, batch, 0)
         warmup += warm_up(stage, partial(whole.at_once, units[0]))
-        turns[batch] = _turn(stage, whole.gather, whole.ask, units)
-    return _measured(stage, turns, warmup, output / PIPELINE_SAMPLES)
+        turns[batch] = Turn(*_reader(stage, whole.gather, whole.ask), cycle(units), lambda _count, found: found)
+    return _measured(stage, turns, warmup, output, PIPELINE_SAMPLES)
 
 
 def _batches(job: Job) -> tuple[int, ...]:
@@ -84,24 +95,26 @@ def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
     return [[place % total for place in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
 
 
-def _turn(
-    stage: Stage, gather: Callable[[Sequence[int]], Any], ask: Callable[[Any], Any], units: list[list[int]]
-) -> Turn:
-    meter = Meter(stage.predictor, stage.job.threads)
-    return meter, meter.reader(gather, ask, lambda _made: None), cycle(units)
+def _reader(
+    stage: Stage, gather: Callable[[Sequence[int]], Any], ask: Callable[[Any], Any]
+) -> tuple[Meter, Callable[[Sequence[int]], None]]:
+    meter = Meter(stage.predictor, stage.job.threads, 1 / len(_batches(stage.job)))
+    return meter, meter.reader(gather, ask, lambda _made: None)
 
 
-def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], path: Path) -> dict[str, Any]:
+def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], output: Path, name: str) -> dict[str, Any]:
     progress = Progress(stage.phase, ROUNDS * len(turns))
     with stage.timings.of("queries"), failing("predict", "a call"):
         for number in range(ROUNDS):
-            for place, (_, read, units) in enumerate(turns.values()):
-                _take(read, units)
+            for place, turn in enumerate(turns.values()):
+                _take(turn.read, turn.units)
                 progress.at(number * len(turns) + place + 1)
     progress.finish()
+    with stage.timings.of("audit"):
+        audit = check_answers(_answers(turns.values()), stage.job.model, output / PREDICTIONS)
     stage.predictor.close()
-    columns = _columns({batch: meter for batch, (meter, _, _) in turns.items()})
-    save(columns, warmup, path)
+    columns = _columns({batch: turn.meter for batch, turn in turns.items()})
+    save(columns, warmup, output / name)
     return {
         "performance": {
             "queries": len(columns["latency_ns"]),
@@ -109,13 +122,21 @@ def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], path: Pat
             "samples": len(columns["index"]),
             "duration_s": float((columns["before_ns"] + columns["latency_ns"]).sum()) / 1e9,
             "preempted": int(columns["preempted"].sum()),
-            "cpu_scope": next(iter(turns.values()))[0].scope,
+            "cpu_scope": next(iter(turns.values())).meter.scope,
             "warmup_calls": len(warmup),
             "rounds": ROUNDS,
             "timed": "predict on prepared tensors" if stage.phase == "performance" else "from stored bytes to the end",
         },
+        "audits": {"answers": audit},
         **stage.report(),
     }
+
+
+def _answers(turns: Iterable[Turn]) -> Iterator[tuple[int, Prediction]]:
+    """The samples whose answers were kept, of all batches, and what was predicted of them."""
+    for turn in turns:
+        for indices, answer in turn.meter.kept.answers:
+            yield from zip(indices, turn.predictions(len(indices), answer), strict=True)
 
 
 def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:

@@ -16,6 +16,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 TIMED = ["latency_p50", "throughput"]
 PIPED = ["pipeline_latency_p50", "pipeline_throughput"]
+FEW = {"min_queries": 100, "min_duration": 0}
 
 
 def asked(job: dict[str, Any], name: str, metrics: list[str], **settings: object) -> dict[str, Any]:
@@ -118,8 +119,38 @@ def test_offline_answers_all_samples_in_batches(run: Run, job: dict[str, Any]) -
     assert result["quality"]["top1"]["n"] == SAMPLES
 
 
+@pytest.mark.parametrize(
+    ("scenario", "settings", "size"),
+    [
+        ("offline", {"min_samples": 500, "min_duration": 0, "batch": 8}, 8),
+        ("multi_stream", {**FEW, "samples_per_query": 4}, 4),
+    ],
+)
+def test_with_two_threads_samples_are_prepared_at_once_and_answered_in_order(
+    run: Run, job: dict[str, Any], scenario: str, settings: dict[str, Any], size: int
+) -> None:
+    """No two samples have the same scores, so that the audits tell which sample an answer is of."""
+    job["threads"] = 2
+    finished = run(asked(job, scenario, ["top1", "throughput", *PIPED], **settings))
+    result, columns = done(finished), samples(finished)
+    whole = samples(finished, "pipeline-samples.safetensors")
+    assert (result["pipeline"]["preparing_threads"], result["pipeline"]["cpu_scope"]) == (2, "process")
+    assert set(whole["samples"][:-1]) == {size}
+    assert whole["samples"].sum() == len(whole["index"]) == result["pipeline"]["samples"]
+    assert set(whole["index"]) == set(range(SAMPLES))
+    # The same seeds give the same traffic to either phase, however long each lasts.
+    shared = min(len(whole["index"]), len(columns["index"])) if scenario == "multi_stream" else SAMPLES
+    assert whole["index"][:shared].tolist() == columns["index"][:shared].tolist()
+    for found in (result["audits"]["answers"], result["audits"]["pipeline"]["answers"]):
+        assert found["answers"] >= 16 * size
+        assert not found["caught"]
+    scores = load_file(finished.output / "predictions.safetensors")["scores"]
+    apart = np.abs(scores[:, None] - scores[None]).max(axis=2) + np.eye(SAMPLES)
+    assert apart.min() > 4 * 1e-3 * scores.max()
+
+
 def test_batch_sweep_times_every_batch_in_turns(run: Run, job: dict[str, Any]) -> None:
-    finished = run(asked(job, "batch_sweep", ["optimal_batch", *TIMED, *PIPED], batches=[1, 4, 2]))
+    finished = run(asked(job, "batch_sweep", ["top1", "optimal_batch", *TIMED, *PIPED], batches=[1, 4, 2]))
     result, columns = done(finished), samples(finished)
     assert sorted(set(columns["batch"])) == [1, 2, 4]
     assert (columns["samples"] == columns["batch"]).all()
@@ -130,6 +161,7 @@ def test_batch_sweep_times_every_batch_in_turns(run: Run, job: dict[str, Any]) -
     assert result["performance"]["rounds"] == 10
     whole = samples(finished, "pipeline-samples.safetensors")
     assert sorted(set(whole["batch"])) == [1, 2, 4]
+    check_told(result["audits"])
 
 
 def test_a_batch_that_the_graph_cannot_take_is_refused(run: Run, job: dict[str, Any]) -> None:
@@ -140,11 +172,12 @@ def test_a_batch_that_the_graph_cannot_take_is_refused(run: Run, job: dict[str, 
 
 
 def test_cold_start_is_split_by_phase_and_measured_in_fresh_processes(run: Run, job: dict[str, Any]) -> None:
-    finished = run(asked(job, "cold_start", ["cold_start", "cold_start_load"], repeats=3) | {"model": job["model"]})
+    finished = run(asked(job, "cold_start", ["top1", "cold_start", "cold_start_load"], repeats=3))
     result, columns = done(finished), samples(finished)
     phases = [f"{name}_ns" for name in ("start", "import", "load", "prepare", "predict", "outputs")]
     assert sum(columns[name] for name in phases).tolist() == columns["latency_ns"].tolist()  # type: ignore[union-attr]
     assert (len(columns["latency_ns"]), len(columns["warmup_ns"])) == (3, 3)
+    assert result["audits"] == {"answers": {"answers": 6, "outputs": ["scores"], "caught": False}}
     # An interpreter does not start in less than a millisecond, nor numpy.
     assert all(columns[name].min() > 1_000_000 for name in ("start_ns", "import_ns"))
     assert result["performance"]["queries"] == 3
@@ -176,11 +209,14 @@ Cheat = Callable[[str], dict[str, Any]]
 def test_the_peak_is_between_a_rate_that_is_answered_and_one_that_is_not(run: Run, cheat: Cheat) -> None:
     # A call sleeps for 2 milliseconds: all at once, 460 queries take three times the bound on every machine.
     settings = {"min_queries": 460, "min_duration": 0, "target_qps": 400, "target_latency": 0.3}
-    peak = done(run(asked(cheat("honest"), "server", ["peak_qps"], **settings)))["peak"]
+    result = done(run(asked(cheat("honest"), "server", ["top1", "peak_qps"], **settings)))
+    peak = result["peak"]
     assert peak["qps"] < peak["failed_qps"] <= peak["qps"] * 1.05
     verdicts = {probe["qps"]: probe["valid"] for probe in peak["probes"]}
     assert (verdicts[peak["qps"]], verdicts[peak["failed_qps"]]) == (True, False)
     assert all(probe["queries"] >= 460 for probe in peak["probes"])
+    assert result["audits"].keys() == {"caching", "answers", "peak"}
+    assert result["audits"]["peak"]["answers"]["answers"] >= 16 * len(peak["probes"])
 
 
 def test_too_few_queries_for_a_verdict_end_the_search(run: Run, job: dict[str, Any]) -> None:
@@ -208,6 +244,49 @@ def test_a_model_that_answers_otherwise_where_it_is_timed_is_caught(
     assert (failure["class"], failure["phase"]) == ("loadgen-invalid", "performance")
     assert "TEST01" in failure["message"]
     assert "the model answers [0.166667, 0.166667, 0.166667, 0.166667, …]" in failure["message"]
+
+
+@pytest.mark.parametrize("how", ["shirk", "late", "batched"])
+def test_a_sweep_of_other_answers_is_caught(run: Run, cheat: Cheat, how: str) -> None:
+    failure = run(asked(cheat(how), "batch_sweep", ["top1", "throughput"], batches=[1, 2])).result["failure"]
+    assert (failure["class"], failure["phase"]) == ("loadgen-invalid", "performance")
+    assert "TEST01" in failure["message"]
+
+
+def test_a_sweep_of_a_model_that_answers_from_a_cache_is_caught(run: Run, cheat: Cheat) -> None:
+    failure = run(asked(cheat("cache"), "batch_sweep", TIMED, batches=[1, 2])).result["failure"]
+    assert (failure["class"], failure["phase"]) == ("loadgen-invalid", "performance")
+    assert "TEST04" in failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("how", "phase", "scenario", "metric", "settings"),
+    [
+        ("pipeline", "pipeline", "single_stream", PIPED[0], {"min_queries": 64, "min_duration": 0}),
+        ("pipeline", "pipeline", "offline", PIPED[1], {"min_samples": 64, "min_duration": 0, "batch": 2}),
+        ("pipeline", "pipeline", "batch_sweep", PIPED[1], {"batches": [1, 2]}),
+        ("probe", "peak", "server", "peak_qps", {**FEW, "target_qps": 400, "target_latency": 0.3}),
+        ("cold", "performance", "cold_start", "cold_start", {"repeats": 1}),
+    ],
+)
+def test_other_answers_in_any_phase_that_is_timed_are_caught(
+    run: Run, cheat: Cheat, how: str, phase: str, scenario: str, metric: str, settings: dict[str, Any]
+) -> None:
+    failure = run(asked(cheat(how), scenario, ["top1", metric], **settings)).result["failure"]
+    assert (failure["class"], failure["phase"]) == ("loadgen-invalid", phase), failure
+    assert "TEST01" in failure["message"]
+
+
+def test_the_audit_of_the_pipeline_is_told(run: Run, job: dict[str, Any]) -> None:
+    check_told(done(run(asked(job, "single_stream", ["top1", PIPED[0]], **FEW)))["audits"])
+
+
+def check_told(audits: dict[str, Any]) -> None:
+    assert audits.keys() == {"caching", "answers", "pipeline"}
+    assert audits["pipeline"].keys() == {"answers"}
+    for found in (audits["answers"], audits["pipeline"]["answers"]):
+        assert found["answers"] >= 16
+        assert (found["outputs"], found["caught"]) == (["scores"], False)
 
 
 def test_an_honest_model_passes_the_audits(run: Run, cheat: Cheat) -> None:

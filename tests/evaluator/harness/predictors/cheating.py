@@ -1,7 +1,8 @@
 """A matrix that cheats as ``cheat.json`` says: ``{"how": ...}``. An honest call takes two milliseconds.
 
-``cache`` answers what it was asked before from memory, ``last`` what it was asked just before; ``shirk`` does no work
-where it is timed; ``late`` stops working once it was asked three hundred times.
+``cache`` answers what it was asked before from memory, ``last`` what it was asked just before. The others do no work:
+``shirk`` where it is timed, ``late`` once it was asked three hundred times, ``batched`` of several samples at once,
+``pipeline`` after another phase was timed, ``probe`` and ``cold`` in a process of that name.
 """
 
 import json
@@ -32,9 +33,7 @@ class Cheating:
     def predict(self, batch: Tensors) -> Tensors:
         pictures = batch["picture"]
         self._calls += 1
-        if (self._how == "shirk" and "harness.performance" in sys.modules) or (
-            self._how == "late" and self._calls > 300
-        ):
+        if self._shirks(len(pictures)):
             return {"scores": np.ones((len(pictures), 6), np.float32)}
         key = pictures.tobytes()
         if self._how in ("cache", "last") and key in self._known:
@@ -45,6 +44,16 @@ class Cheating:
         scores = pictures.reshape(len(pictures), -1) @ self._weights
         self._known[key] = {"scores": scores.astype(np.float32)}
         return self._known[key]
+
+    def _shirks(self, several: int) -> bool:
+        return {
+            "shirk": "harness.performance" in sys.modules,
+            "late": self._calls > 300,
+            "batched": several > 1,
+            "pipeline": Path("samples.safetensors").exists(),
+            "probe": "probe" in sys.argv,
+            "cold": "cold" in sys.argv,
+        }.get(self._how, False)
 
     def close(self) -> None:
         pass

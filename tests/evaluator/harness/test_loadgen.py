@@ -21,9 +21,10 @@ from evaluator.harness import loadgen
 from evaluator.harness.loadgen import Settings, Source
 
 folder, scenario, qps, break_in = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
+seeds = Seeds(*map(int, sys.argv[5:]))
 loaded, issued = [], []
 several = 2 if scenario == "MultiStream" else 1
-settings = Settings(scenario, 64, 0.2, qps, Seeds(1, 2, 3), several, target_latency=0.1, traced=scenario == "Server")
+settings = Settings(scenario, 64, 0.2, qps, seeds, several, target_latency=0.1, traced=scenario == "Server")
 
 def load(indices):
     loaded.extend(indices)
@@ -31,15 +32,21 @@ def load(indices):
         raise ValueError("no picture")
 
 def issue(indices):
-    time.sleep(0.0 if break_in == "haste" else 0.001)
+    time.sleep(0.0 if break_in == "haste" else 0.25 if len(indices) > 2 else 0.001)
     issued.extend(indices)
     assert set(indices) <= set(loaded)
     if break_in == "issue":
         raise KeyboardInterrupt
 
+if break_in == "completed-twice":
+    complete = loadgen.lg.QuerySamplesComplete
+    loadgen.lg.QuerySamplesComplete = lambda responses: (complete(responses), complete(responses))
+
 try:
     log = loadgen.run(issue, Source(9, 5, load), settings, folder)
     print("done", log.valid, len(set(loaded)), len(loaded), len(issued) >= 64)
+    if break_in == "tell":
+        print(*issued)
     if break_in == "twice":
         loadgen.run(issue, Source(9, 5, load), settings, folder)
 except Failure as failure:
@@ -49,9 +56,15 @@ except BaseException as error:
 """
 
 
-def measure(folder: Path, qps: float, break_in: str = "", scenario: str = "SingleStream") -> str:
+def measure(
+    folder: Path,
+    qps: float,
+    break_in: str = "",
+    scenario: str = "SingleStream",
+    seeds: tuple[int, int, int] = (1, 2, 3),
+) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder), scenario, str(qps), break_in],
+        [sys.executable, "-c", SCRIPT, str(folder), scenario, str(qps), break_in, *map(str, seeds)],
         capture_output=True,
         text=True,
         check=True,
@@ -78,8 +91,36 @@ def test_running_out_of_generated_queries_makes_a_run_invalid(tmp_path: Path) ->
 
 
 def test_an_offline_query_that_is_over_too_soon_makes_a_run_invalid(tmp_path: Path) -> None:
-    found = measure(tmp_path, 1000, scenario="Offline")
+    found = measure(tmp_path, 1000, "haste", "Offline")
     assert found == "loadgen-invalid LoadGen logged 1 errors: result_min_duration_met: false"
+
+
+@pytest.mark.parametrize("scenario", ["SingleStream", "MultiStream", "Server", "Offline"])
+def test_a_query_that_is_completed_twice_makes_a_run_invalid(tmp_path: Path, scenario: str) -> None:
+    """``loadgen.run`` completes each once; here what it calls is wrapped, and LoadGen itself notices."""
+    found = measure(tmp_path, 400, "completed-twice", scenario)
+    assert found.startswith("loadgen-invalid LoadGen logged")
+    assert "twice" in found
+
+
+def issued(folder: Path, scenario: str, *seeds: int) -> list[int]:
+    """The samples of the first 64 queries, or the first 64 samples."""
+    folder.mkdir()
+    told = measure(folder, 400, "tell", scenario, (seeds[0], seeds[1], seeds[2])).splitlines()[-1]
+    return [int(index) for index in told.split()][:64]
+
+
+def test_of_all_seeds_the_one_that_chooses_the_samples_alone_changes_the_sequence_of_offline(tmp_path: Path) -> None:
+    """It goes through the samples that it chose, in the order in which it did, over and over."""
+    first = issued(tmp_path / "1", "Offline", 1, 2, 3)
+    assert issued(tmp_path / "2", "Offline", 1, 20, 30) == first
+    assert first[5:] == first[:-5]
+    assert issued(tmp_path / "3", "Offline", 8, 2, 3) != first
+
+
+def test_loadgen_logs_no_answers_while_it_times(ordinary: Finished) -> None:
+    settings = ordinary.result["loadgen"]["settings"]
+    assert (settings["test_mode"], settings["accuracy_log_probability"]) == ("PerformanceOnly", 0)
 
 
 def test_a_second_run_in_one_process_is_refused(tmp_path: Path) -> None:

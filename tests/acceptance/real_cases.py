@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 NETWORKS = Path(__file__).parent / "networks"
-CODE = {"file": "resnet20.py", "function": "build"}
+RESNET20, RESNET8, MOBILENET = ("resnet20.py", "blocks.py"), ("resnet8.py",), ("mobilenet.py",)
+"""The code of networks; the first file has the function ``build``."""
 
 RESNET8_STEPS: list[dict[str, Any]] = [{"decode": {"color": "RGB", "exif": "ignore"}}, {"cast": {"dtype": "float32"}}]
 MOBILENET_STEPS: list[dict[str, Any]] = [
@@ -43,14 +44,11 @@ class Case:
     samples: int
     ports: Mapping[str, Any]
     signature: str | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def is_tree(self) -> bool:
         return self.format == "savedmodel"
-
-    @property
-    def has_code(self) -> bool:
-        return self.format in ("safetensors", "state-dict")
 
     def manifest(self) -> dict[str, Any]:
         """The model's manifest; the file lies beside it under its own name."""
@@ -67,17 +65,16 @@ class Case:
             "files": [self._file(), *self._code()],
         }
         document |= {"signature": self.signature} if self.signature else {}
-        return document | ({"code": CODE} if self.has_code else {})
+        return document | ({"code": {"file": self.code[0], "function": "build"}} if self.code else {})
 
     def _file(self) -> dict[str, str]:
         own = self.file.split("/")[-1]
-        role = "weights" if self.has_code else "graph"
+        role = "weights" if self.code else "graph"
         return {"path": "model/" if self.is_tree else own, "role": role, "source": f"./{own}"}
 
     def _code(self) -> list[dict[str, str]]:
         """The code, where weights need it, which lies beside them."""
-        names = sorted(path.name for path in NETWORKS.glob("*.py")) if self.has_code else []
-        return [{"path": name, "role": "code", "source": f"./{name}"} for name in names]
+        return [{"path": name, "role": "code", "source": f"./{name}"} for name in self.code]
 
     def request(self) -> dict[str, Any]:
         return {
@@ -119,24 +116,31 @@ def ports(
 def _resnet8(
     name: str, framework: str, form: str, file: str, given: dict[str, Any], signature: str | None = None
 ) -> Case:
-    expected = f"resnet8_cifar10__{file}@cifar10_jpeg_dev.npz"
+    # The tensors of the safetensors file are those of the TorchScript one.
+    code = RESNET8 if form == "safetensors" else ()
+    expected = f"resnet8_cifar10__{'resnet8.torchscript.pt' if code else file}@cifar10_jpeg_dev.npz"
     correct = (752, 981) if "int8" in file else (751, 986)
     path = f"resnet8_cifar10/{file}"
-    return Case(name, framework, form, path, expected, "cifar10_jpeg", correct, 1000, given, signature)
+    return Case(name, framework, form, path, expected, "cifar10_jpeg", correct, 1000, given, signature, code)
 
 
 def _resnet20(name: str, framework: str, form: str, file: str, given: dict[str, Any]) -> Case:
     # The tensors of the safetensors file are the checkpoint's.
     answers = "resnet20-12fca82f.th" if form == "safetensors" else file
     expected = f"resnet20_cifar10__{answers}@cifar10_jpeg_dev.npz"
-    return Case(name, framework, form, f"resnet20_cifar10/{file}", expected, "cifar10_jpeg", (804, 990), 1000, given)
+    code = RESNET20 if form in ("safetensors", "state-dict") else ()
+    path, correct = f"resnet20_cifar10/{file}", (804, 990)
+    return Case(name, framework, form, path, expected, "cifar10_jpeg", correct, 1000, given, code=code)
 
 
 def _mobilenet(name: str, framework: str, form: str, file: str, given: dict[str, Any]) -> Case:
-    expected = f"mobilenet_v1_025_224__{file}@imagenet_sample_dev.npz"
+    # The tensors of the checkpoint are those of the TorchScript file.
+    code = MOBILENET if form == "state-dict" else ()
+    answers = "mobilenet_v1_0.25_224.torchscript.pt" if code else file
+    expected = f"mobilenet_v1_025_224__{answers}@imagenet_sample_dev.npz"
     correct = (60, 82) if "quant" in file else (61, 84)
     path = f"mobilenet_v1_025_224/{file}"
-    return Case(name, framework, form, path, expected, "imagenet_sample", correct, 104, given)
+    return Case(name, framework, form, path, expected, "imagenet_sample", correct, 104, given, code=code)
 
 
 def _mnist(name: str, file: str) -> Case:
@@ -170,6 +174,10 @@ CASES = (
              ports("input_1", "Identity", _ONE, "NHWC", RESNET8_STEPS, batch_axis=0)),
     _resnet8("resnet8-tflite-int8", "litert", "tflite", "resnet8_int8.tflite",
              ports("input_1_int8", "Identity_int8", _NHWC, "NHWC", BYTES_STEPS, dtype="int8")),
+    _resnet8("resnet8-tflite-int8-tf", "tensorflow", "tflite", "resnet8_int8.tflite",
+             ports("input_1_int8", "Identity_int8", _NHWC, "NHWC", BYTES_STEPS, dtype="int8")),
+    _resnet8("resnet8-safetensors", "pytorch", "safetensors", "resnet8.safetensors",
+             ports("x", "probs", _NCHW, "NCHW", RESNET8_STEPS)),
     _resnet8("resnet8-h5", "tensorflow", "hdf5", "resnet8.h5",
              ports("input_1", "scores", _NHWC, "NHWC", RESNET8_STEPS)),
     _resnet8("resnet8-frozen", "tensorflow", "frozen-graph", "resnet8_frozen.pb",
@@ -181,6 +189,8 @@ CASES = (
     _mobilenet("mobilenet-onnx-nchw", "onnxruntime", "onnx", "mobilenet_v1_0.25_224.nchw.onnx",
                ports("input", "probs", _BIG_NCHW, "NCHW", MOBILENET_STEPS, offset=1)),
     _mobilenet("mobilenet-torchscript", "pytorch", "torchscript", "mobilenet_v1_0.25_224.torchscript.pt",
+               ports("x", "probs", _BIG_NCHW, "NCHW", MOBILENET_STEPS, offset=1)),
+    _mobilenet("mobilenet-checkpoint", "pytorch", "state-dict", "mobilenet_v1_0.25_224.state_dict.pth",
                ports("x", "probs", _BIG_NCHW, "NCHW", MOBILENET_STEPS, offset=1)),
     _mobilenet("mobilenet-tflite-uint8", "litert", "tflite", "mobilenet_v1_0.25_224_quant.tflite",
                ports("input", _SCORES, _BIG, "NHWC", MOBILENET_STEPS[:3], offset=1, batch_axis=0, dtype="uint8")),

@@ -131,9 +131,9 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
         if margin is None or differences:
             reported.append(text)
         elif abs(change) > margin:
-            against.append(f"{text}, beyond the margin of {margin:.0%} that the request states")
+            against.append(f"{text}, beyond the margin of {margin * 100:g}% that the request states")
         else:
-            reported.append(f"{text}, within the margin of {margin:.0%}")
+            reported.append(f"{text}, within the margin of {margin * 100:g}%")
     if reported and differences:
         reported.append(f"these times are not comparable: {'; '.join(differences)}")
     reported += _flags(original, rerun)

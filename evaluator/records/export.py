@@ -9,7 +9,7 @@ from evaluator.runner.results import FILES
 
 
 def export_run(run: Run, store: BlobStore, folder: Path) -> int:
-    """Write every blob of ``run`` to ``folder`` under the name that the harness gave it; how many.
+    """Write every blob of ``run`` to ``folder`` where the harness left it in its own, others by their role; how many.
 
     Raises:
         InvalidInputError: the run has no end yet, or the folder holds something already.
@@ -21,6 +21,7 @@ def export_run(run: Run, store: BlobStore, folder: Path) -> int:
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     for role, blob in run.end.blobs.items():
-        name = Path(FILES.get(role, f"{role}.txt")).name
-        copy_out(store, blob, folder / name, name=f"{run.start.id} {role}")
+        # A record that was imported names roles as it likes; of those that we know, two have files of the same name.
+        path = FILES.get(role) or Path(f"{role}.txt").name
+        copy_out(store, blob, folder / path, name=f"{run.start.id} {role}")
     return len(run.end.blobs)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from tests.support import painted
@@ -184,6 +186,46 @@ def test_numbers_miss_by_what_was_added(run: Any) -> None:  # noqa: ANN401
         assert (metrics[name]["n"], metrics[name]["unit"]) == (4, "label")
         low, high = metrics[name]["ci"]
         assert low <= metrics[name]["value"] <= high
+
+
+def test_pictures_in_the_rows_of_a_parquet_file_are_measured_as_those_of_an_index(
+    registry: Commands,
+    folder: Path,
+    run: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
+    """Columns as the Hugging Face Hub has them: the bytes of a picture and its path, and a number."""
+    rows = [row.split(",") for row in (folder / "brightness.csv").read_text().splitlines()[1:]]
+    pictures = [{"bytes": (folder / path).read_bytes(), "path": path} for path, _ in rows]
+    table = pa.table({"image": pictures, "brightness": [float(label) for _, label in rows]})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=3)
+    fields = {"picture": "image.bytes", "label": "brightness"}
+    document = dataset("regression") | {
+        "name": "rows",
+        "format": "parquet",
+        "splits": {"test": {"file": "rows.parquet", "fields": fields, "samples": len(rows)}},
+        "files": [{"path": "rows.parquet", "source": "rows.parquet"}],
+    }
+    registry.done("publish", written(tmp_path / "rows.yaml", document))
+    asked = request("regression") | {"name": "rows", "dataset": {"name": "rows", "version": "*", "split": "test"}}
+    ran = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "container")
+    of_index, _, _ = run("regression")
+    assert ran["outcome"] == "done"
+    assert {metric["name"]: metric for metric in ran["metrics"]} == of_index
+
+
+def test_a_detector_is_timed_and_answers_then_as_it_did_before(registry: Commands, folder: Path) -> None:
+    scenario = {"name": "single_stream", "min_queries": 400, "min_duration": "1ms", "warmup": 4}
+    asked = request("object-detection") | {"name": "timed", "scenario": scenario, "metrics": ["map_50", "latency"]}
+    ran = registry.done("run", locked(registry, folder, asked), "--isolation", "container")
+    metrics = {metric["name"]: metric for metric in ran["metrics"]}
+    assert (ran["outcome"], metrics["map_50"]["value"]) == ("done", pytest.approx((1 + 67 / 101) / 2))
+    for name in ("latency_p50", "latency_p90", "latency_p99"):
+        low, high = metrics[name]["ci"]
+        assert metrics[name]["n"] >= 400
+        assert 0 < low <= metrics[name]["value"] <= high
+    audited = registry.done("show", ran["run"])["details"]["audits"]["answers"]
+    assert audited["answers"] > 0
 
 
 def test_a_rerun_of_detections_is_bit_equal(registry: Commands, run: Any, folder: Path) -> None:  # noqa: ANN401

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from safetensors.numpy import load_file
 
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
@@ -21,7 +24,7 @@ from evaluator.runner.container import provide_image
 from evaluator.runner.engine import Confinement, Engine, Mount
 from registry.lockfile import load
 from tests.support.commands import Commands
-from tests.support.digits import DIGITS
+from tests.support.digits import DIGITS, locked, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 
@@ -70,8 +73,14 @@ def inside(images: Commands, model: str, script: str, folder: Path) -> Found:
 
 
 @pytest.fixture(scope="module")
-def pytorch(images: Commands, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return inside(images, "digits-torchscript", "pytorch_models", _empty(tmp_path_factory))
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of PyTorch's models."""
+    return _empty(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def pytorch(images: Commands, made: Path) -> Found:
+    return inside(images, "digits-torchscript", "pytorch_models", made)
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +239,85 @@ def test_a_tflite_graph_takes_any_batch_and_nothing_else(library: str, request: 
         failing(found, f"{name}, no output", "load", "the graph has no output 'scores'; it has Identity, Identity_1")
 
 
+POINTS = np.asarray([[1, 2], [3, 4], [8, 0], [0, 5]], np.float32)
+COUNTS = np.asarray([[1, 2], [3, 4], [5, 6], [7, 8]], np.int32)
+
+
+def _ran(images: Commands, folder: Path, model: dict[str, Any], **files: str) -> dict[str, NDArray[Any]]:
+    """What a model answers of all points, from its manifest in ``folder`` to a run in a container."""
+    name = f"made-{model['format']}"
+    rest = {"version": "1.0.0", "license": "MIT", "schema": 1}
+    listed = [{"path": path, "role": role, "source": f"./{path}"} for path, role in files.items()]
+    np.savez(folder / "points.npz", x=POINTS, counts=COUNTS)
+    split = {"file": "points.npz", "fields": {"x": "x", "counts": "counts"}, "samples": len(POINTS)}
+    kept = [{"path": "points.npz", "source": "./points.npz"}]
+    data = {"kind": "dataset", "name": name, "format": "npz", "splits": {"test": split}, "files": kept}
+    manifest = {"kind": "model", "name": name, "task": "tensor", "files": listed, **model}
+    images.done(
+        "publish", written(folder / "data.yaml", {**rest, **data}), written(folder / "model.yaml", {**rest, **manifest})
+    )
+    scenario = {"name": "accuracy", "batch": 2, "warmup": 1}
+    asked = request(name, name, memory="3GiB") | {"scenario": scenario, "metrics": []}
+    asked["limits"] |= {"processes": 256}
+    run = images.done("run", locked(images, folder, asked), "--isolation", "container")
+    assert (run["outcome"], run["isolation"]) == ("done", "container"), run
+    images.done("get", run["run"], "-o", folder / f"{name}.out")
+    found: dict[str, NDArray[Any]] = load_file(folder / f"{name}.out" / "predictions.safetensors")
+    return found
+
+
+def _port(name: str, field: str, dtype: str = "float32", **more: object) -> dict[str, Any]:
+    return {"name": name, "type": "tensor", "field": field, "dtype": dtype, "shape": [None, 2], **more}
+
+
+def _answer(name: str, *shape: int, dtype: str = "float32", **more: object) -> dict[str, Any]:
+    return {"name": name, "type": "tensor", "dtype": dtype, "shape": [None, *shape], **more}
+
+
+def _framework(name: str, form: str) -> dict[str, Any]:
+    return {"framework": {"name": name, "version": "*"}, "format": form}
+
+
+def test_a_state_dict_goes_from_a_manifest_to_a_run(images: Commands, pytorch: Found, made: Path) -> None:
+    assert pytorch  # whose weights these are
+    code = {"file": "network.py", "function": "build"}
+    ports = {"inputs": [_port("x", "x")], "outputs": [_answer("y", 2)], "code": code}
+    files = {"weights.pth": "weights", "network.py": "code"}
+    found = _ran(images, made, _framework("pytorch", "state-dict") | ports, **files)
+    np.testing.assert_array_equal(found["y"], POINTS @ [[1, 3], [2, 4]] + [1, -1])
+
+
+def test_an_hdf5_file_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:
+    assert tensorflow  # whose network this is
+    ports = {"inputs": [_port("x", "x")], "outputs": [_answer("y", 1)]}
+    found = _ran(images, converted, _framework("tensorflow", "hdf5") | ports, **{"dense.h5": "graph"})
+    np.testing.assert_array_equal(found["y"], POINTS.sum(axis=1, keepdims=True))
+
+
+def test_a_frozen_graph_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:
+    assert tensorflow  # whose graph this is
+    ports = {
+        "inputs": [_port("x:0", "x"), _port("y:0", "counts", "int32")],
+        "outputs": [_answer("Identity:0", 1), _answer("Identity_1:0", dtype="int32")],
+    }
+    found = _ran(images, converted, _framework("tensorflow", "frozen-graph") | ports, **{"frozen.pb": "graph"})
+    np.testing.assert_array_equal(found["Identity:0"], POINTS @ [[1], [2]])
+    np.testing.assert_array_equal(found["Identity_1:0"], COUNTS.sum(axis=1))
+
+
+def test_a_graph_of_int8_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:
+    """Within two steps of the output: one for the inputs, which are rounded too, one for its own rounding."""
+    (given, scale, zero), (answered, step, middle) = tensorflow["whole"]
+    first = {"quantize": {"scale": scale, "zero_point": int(zero), "dtype": "int8"}}
+    last = {"dequantize": {"scale": step, "zero_point": int(middle), "dtype": "float32"}}
+    ports = {
+        "inputs": [_port(given, "x", "int8", steps=[first])],
+        "outputs": [_answer(answered, 2, dtype="int8", steps=[last])],
+    }
+    found = _ran(images, converted, _framework("litert", "tflite") | ports, **{"whole.tflite": "graph"})
+    np.testing.assert_allclose(found[answered], POINTS @ [[1, -1], [2, 0.5]], atol=2 * step)
+
+
 def test_onnx_runtime_calls_every_kind_of_graph(onnxruntime: Found) -> None:
     assert onnxruntime["two"] == [{"whole": [[1, 2], [3, 4]], "sum": [[4, 5], [6, 7]]}]
     assert onnxruntime["free"] == [{"y": [[1, 2]]}, {"y": [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]}]
@@ -248,6 +336,37 @@ def test_onnx_runtime_calls_every_kind_of_graph(onnxruntime: Found) -> None:
 )
 def test_onnx_runtime_says_what_is_wrong(onnxruntime: Found, name: str, kind: str, words: str) -> None:
     failing(onnxruntime, name, kind, words)
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "settings"),
+    [
+        ("onnxruntime", "threads", ["intra_op_num_threads", "inter_op_num_threads"]),
+        ("pytorch", "threads", ["num_threads", "num_interop_threads"]),
+        ("tensorflow", "threads", ["intra_op_parallelism_threads", "inter_op_parallelism_threads"]),
+        ("tensorflow", "threads, lite", ["num_threads"]),
+        ("litert", "threads", ["num_threads"]),
+    ],
+)
+def test_a_runtime_has_the_threads_that_it_is_given_and_they_are_recorded(
+    library: str, name: str, settings: list[str], request: pytest.FixtureRequest
+) -> None:
+    found: Found = request.getfixturevalue(library)[name]
+    assert found.keys() == {"1", "2"}
+    for count in (1, 2):
+        values = [count, 1][: len(settings)]
+        assert found[str(count)]["recorded"] == dict(zip(settings, values, strict=True))
+        if len(settings) > 1:
+            assert found[str(count)]["runtime"] == values
+        if library == "litert":  # it does not say; beside the caller it has all but one
+            assert found[str(count)]["runtime"] == [count - 1]
+
+
+def test_onnx_runtimes_idle_threads_sleep_where_others_prepare_samples(onnxruntime: Found) -> None:
+    alone, two = (onnxruntime["threads, shared"][count] for count in ("1", "2"))
+    assert alone["recorded"] == {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
+    assert two["recorded"] == {"intra_op_num_threads": 2, "inter_op_num_threads": 1, "intra_op_allow_spinning": 0}
+    assert two["runtime"] == "0"
 
 
 @pytest.mark.parametrize(

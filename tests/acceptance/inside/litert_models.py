@@ -2,6 +2,8 @@
 
 import json
 
-from trying import OUT, lite_tried, write
+from trying import OUT, lite_threads, lite_tried, write
 
-write(lite_tried(("litert", "tflite"), json.loads((OUT / "tables.json").read_text())))
+LITE, TABLES = ("litert", "tflite"), json.loads((OUT / "tables.json").read_text())
+
+write({"threads": lite_threads(LITE, TABLES, (1, 2)), **lite_tried(LITE, TABLES)})

@@ -1,7 +1,9 @@
 """ONNX graphs that lie in the folder already, as ``trying`` says."""
 
+from typing import Any
+
 import numpy as np
-from trying import OUT, Batch, broken, floats, port, tried, write
+from trying import OUT, Batch, broken, floats, port, threads, tried, write
 
 ONNX = ("onnxruntime", "onnx")
 TWO = [port("a", None, 2), port("b", None, 2, dtype="int64")]
@@ -9,8 +11,23 @@ PAIR: Batch = {"a": floats(2, 2), "b": np.full((2, 2), 3, np.int64)}
 FREE: Batch = {"x": floats(1, 2)}
 X = [port("x", None, 2)]
 
+
+def told(loaded: Any) -> list[int]:  # noqa: ANN401 - the harness's predictor
+    """What the session says that it was made with."""
+    options = loaded._session.get_session_options()
+    return [options.intra_op_num_threads, options.inter_op_num_threads]
+
+
+def spinning(loaded: Any) -> str:  # noqa: ANN401 - as above
+    found: str = loaded._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
+    return found
+
+
 write(
     {
+        "threads": threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=told),
+        "threads, shared": threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=told, counts=[1], shared=True)
+        | threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=spinning, counts=[2], shared=True),
         "two": tried(ONNX, "two.onnx", TWO, ["whole", "sum"], PAIR),
         "an input left out": tried(ONNX, "two.onnx", TWO[:1], ["sum"], PAIR),
         "no output": tried(ONNX, "two.onnx", TWO, ["product"], PAIR),

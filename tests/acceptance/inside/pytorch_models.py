@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from trying import OUT, broken, floats, port, tried, write
+from trying import OUT, broken, floats, port, threads, tried, write
 
 SCRIPT, EXPORT = ("pytorch", "torchscript"), ("pytorch", "torch-export")
 TENSORS, STATE = ("pytorch", "safetensors"), ("pytorch", "state-dict")
@@ -85,6 +85,14 @@ def graphs() -> dict[str, Any]:
         "two": tried(SCRIPT, scripted(Two(), "two.pt"), two, ["sum", "least"], whole),
         "changing": tried(SCRIPT, scripted(Changing(), "changing.pt"), X, ["y"], *[{"x": same}] * 3),
         "changing: its input": same.tolist(),
+        "threads": threads(
+            SCRIPT,
+            "changing.pt",
+            X,
+            ["y"],
+            {"x": floats(1, 2)},
+            runtime=lambda _: [torch.get_num_threads(), torch.get_num_interop_threads()],
+        ),
         "fixed": tried(SCRIPT, scripted(Fixed(), "fixed.pt"), [port("x", 4, 2, axis=0)], ["y"], {"x": fixed}),
         "fixed, another batch": tried(SCRIPT, "fixed.pt", X, ["y"], {"x": same}),
         "too many outputs": tried(SCRIPT, "two.pt", two, ["sum"], whole),

@@ -1,11 +1,15 @@
 """Models of TensorFlow, and TFLite graphs made by it, as ``trying`` says."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow_threads import loaded_with
 from trying import OUT, Batch, broken, floats, lite_tried, port, tried, write
 
 # What the predictor sets, before TensorFlow makes the models: it can be set once in a process.
@@ -124,4 +128,30 @@ def lite() -> dict[str, Any]:
     return lite_tried(LITE, tables)
 
 
-write({**saved(), **keras(), **frozen(), **lite()})
+def whole_numbers() -> dict[str, Any]:
+    """``whole.tflite``, int8 from end to end; its ports with their scales and zero points."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def network(x: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, [[1.0, -1.0], [2.0, 0.5]])
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([network.get_concrete_function()])
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: ([tf.constant([[a, b]])] for a in (0.0, 8.0) for b in (0.0, 8.0))
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.inference_input_type = converter.inference_output_type = tf.int8
+    (OUT / "whole.tflite").write_bytes(converter.convert())
+    interpreter = tf.lite.Interpreter(model_path=str(OUT / "whole.tflite"))
+    (given,), (made,) = interpreter.get_input_details(), interpreter.get_output_details()
+    return {"whole": [[entry["name"], *map(float, entry["quantization"])] for entry in (given, made)]}
+
+
+def by_threads() -> dict[str, Any]:
+    """With one thread here, with two in a process of its own: TensorFlow's are set once in a process."""
+    script = Path(__file__).with_name("tensorflow_threads.py")
+    done = subprocess.run([sys.executable, "-B", script, *sys.argv[1:]], stdout=subprocess.PIPE, check=True)
+    two = json.loads(done.stdout.splitlines()[-1])
+    return {name: found | two[name] for name, found in loaded_with(1).items()}
+
+
+write({**saved(), **keras(), **frozen(), **lite(), **whole_numbers(), **by_threads()})

@@ -6,7 +6,7 @@
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +45,9 @@ def tried(
     **more: object,
 ) -> Any:  # noqa: ANN401 - JSON
     """What the model answers to each batch, or how it fails; ``where`` is its predictor and format."""
-    predictor, form = where
-    role = "weights" if form in ("safetensors", "state-dict") else "graph"
-    model = {
-        "format": form,
-        "predictor": predictor,
-        "inputs": inputs,
-        "outputs": [{"name": name, "type": "tensor"} for name in outputs],
-        "files": [{"path": path, "role": role} for path in ([file] if isinstance(file, str) else file)],
-        **more,
-    }
     try:
-        loaded = predictors.load(
-            parse_job({"schema": 1, "model": model, **_REST}).model, OUT, predictors.Place(1, "cpu")
-        )
+        model = _described(where, [file] if isinstance(file, str) else file, inputs, outputs, **more)
+        loaded = predictors.load(model, OUT, predictors.Place(1, "cpu"))
         answers = []
         for batch in batches:
             with failing("predict", "a call"):
@@ -68,6 +57,46 @@ def tried(
         return [error.kind, error.message]
     # Written once all calls are made: an answer that a later call changes would show.
     return [{name: values.tolist() for name, values in answer.items()} for answer in answers]
+
+
+def _described(
+    where: tuple[str, str],
+    paths: Sequence[str],
+    inputs: Sequence[Mapping[str, Any]],
+    outputs: Sequence[str],
+    **more: object,
+) -> Any:  # noqa: ANN401 - the harness's own type
+    predictor, form = where
+    role = "weights" if form in ("safetensors", "state-dict") else "graph"
+    model = {
+        "format": form,
+        "predictor": predictor,
+        "inputs": inputs,
+        "outputs": [{"name": name, "type": "tensor"} for name in outputs],
+        "files": [{"path": path, "role": role} for path in paths],
+        **more,
+    }
+    return parse_job({"schema": 1, "model": model, **_REST}).model
+
+
+def threads(
+    where: tuple[str, str],
+    file: str,
+    *ports: Any,  # noqa: ANN401 - inputs, outputs, a batch
+    runtime: Callable[[Any], object],
+    counts: Sequence[int] = (1, 2),
+    shared: bool = False,
+) -> dict[str, Any]:
+    """By the threads that are asked for: what the predictor records, and what ``runtime`` finds, after a call."""
+    inputs, outputs, batch = ports
+    found = {}
+    for count in counts:
+        place = predictors.Place(count, "cpu", shared)
+        loaded = predictors.load(_described(where, [file], inputs, outputs), OUT, place)
+        loaded.predict(batch)
+        found[str(count)] = {"recorded": dict(loaded.threads), "runtime": runtime(loaded)}
+        loaded.close()
+    return found
 
 
 def damaged(path: Path) -> dict[str, Path]:
@@ -110,6 +139,25 @@ def lite_tried(where: tuple[str, str], tables: Mapping[str, Any]) -> dict[str, A
         found[f"{name}, no output"] = tried(where, name, given, ["scores"], free)
     (x,), outputs = tables["lite-free.tflite"]
     return found | broken(where, OUT / "lite-free.tflite", [port(x, None, 2)], outputs, {x: floats(1, 2)})
+
+
+def lite_threads(where: tuple[str, str], tables: Mapping[str, Any], counts: Sequence[int]) -> dict[str, Any]:
+    """As ``threads``; an interpreter says nothing of its own, so the process's threads are counted."""
+    (x,), outputs = tables["lite-free.tflite"]
+    before = _own_threads()
+    return threads(
+        where,
+        "lite-free.tflite",
+        [port(x, None, 2)],
+        outputs,
+        {x: floats(1, 2)},
+        counts=counts,
+        runtime=lambda _: [_own_threads() - before],
+    )
+
+
+def _own_threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def floats(*shape: int) -> NDArray[Any]:

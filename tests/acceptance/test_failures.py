@@ -89,6 +89,12 @@ def _png(size: int) -> bytes:
 
 def failed(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]:
     """The failure of a run that must fail: told, recorded, and all that it leaves."""
+    failure: dict[str, Any] = failed_run(registry, lock, isolation)["failure"]
+    return failure
+
+
+def failed_run(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]:
+    """The run of which ``failed`` tells the failure."""
     answer = registry.call("run", lock, "--isolation", isolation)
     run = answer.document
     assert (answer.code, run["outcome"], run["isolation"], run["metrics"]) == (1, "failed", isolation, []), answer
@@ -96,8 +102,7 @@ def failed(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]:
     assert remains(registry) == []
     recorded = registry.done("show", run["run"])
     assert (recorded["outcome"], recorded["failure"]) == ("failed", run["failure"])
-    failure: dict[str, Any] = run["failure"]
-    return failure
+    return run
 
 
 BOTH = pytest.mark.parametrize("isolation", ["container", "process"])
@@ -136,14 +141,20 @@ def test_more_memory_than_the_limit(registry: Commands, folder: Path) -> None:
     assert "limit" in failure["message"]
 
 
-def test_fewer_processes_than_it_needs(registry: Commands, folder: Path) -> None:
+def test_fewer_processes_than_it_needs(registry: Commands, folder: Path, tmp_path: Path) -> None:
     """The first process has no leave to start a phase: it ends with its last words, and without a result."""
     asked = request("well")
     asked["limits"]["processes"] = 1
-    failure = failed(registry, locked(registry, folder, asked | {"name": "alone"}), "container")
+    run = failed_run(registry, locked(registry, folder, asked | {"name": "alone"}), "container")
+    failure = run["failure"]
     assert failure["class"] == "crash"
     assert "ended with exit code 1 and left no result: " in failure["message"]
     assert "Resource temporarily unavailable" in failure["message"]
+    # All that it printed is kept, and those words are the end of it.
+    registry.done("get", run["run"], "-o", tmp_path / "run")
+    log = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    assert log[0] == "Traceback (most recent call last):"
+    assert failure["message"].endswith(log[-1])
 
 
 def test_more_queries_than_loadgen_can_keep(registry: Commands, folder: Path) -> None:

@@ -12,7 +12,7 @@ from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.oci.authorization import Credentials
 from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from artifacts.oci.reference import Repository
-from artifacts.oci.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Session
+from artifacts.oci.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Session, pause
 from artifacts.oci.streams import DAMAGED, BlobStream
 from artifacts.oci.uploads import PIECE, Upload
 from artifacts.progress import Advance, unnoticed
@@ -22,6 +22,8 @@ from artifacts.urls import shown_url
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
 _PAGE: Final = 1000
 _BAD_REQUEST: Final = 400
+_BLOB_UNKNOWN: Final = "MANIFEST_BLOB_UNKNOWN"
+_MORE_TRIES: Final = 2
 
 
 class DeletionRefusedError(UnavailableError):
@@ -126,9 +128,14 @@ class RegistryClient:
             UnavailableError: the registry cannot be asked, or refuses.
         """
         digest = digest_bytes(content)
-        answer = self._session.ask(
-            "PUT", self._manifest(tag or digest), headers={"Content-Type": media_type}, content=content
-        )
+        path, headers = self._manifest(tag or digest), {"Content-Type": media_type}
+        answer = self._session.ask("PUT", path, headers=headers, content=content)
+        # A registry may write the link to a blob anew when somebody else sends it: for a moment it does not know it.
+        for number in range(_MORE_TRIES):
+            if _BLOB_UNKNOWN not in answer.faults:
+                break
+            pause(number)
+            answer = self._session.ask("PUT", path, headers=headers, content=content)
         if answer.status not in (OK, CREATED, ACCEPTED):
             raise answer.refused(f"{self.repository} takes no manifest {tag or digest}")
         return digest

@@ -224,6 +224,17 @@ def test_a_manifest_of_blobs_that_are_not_there_is_refused(client: RegistryClien
         client.put_manifest(encode(OciManifest(config=layer, layers=(layer,))), MANIFEST, "one")
 
 
+def test_a_blob_that_is_not_known_for_a_moment_is_waited_for(
+    client: RegistryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docker-registry answers while another client sends the same blob."""
+    content = os.urandom(8)
+    layer = describe_bytes(content, "application/octet-stream")
+    monkeypatch.setattr("artifacts.oci.client.pause", lambda _failures: put(client, content))
+    manifest = encode(OciManifest(config=layer, layers=(layer,)))
+    assert client.put_manifest(manifest, MANIFEST, "one") == digest_bytes(manifest)
+
+
 def test_nobody_there(registry_server: RegistryServer) -> None:
     with proxy_to(registry_server.port) as proxy:
         port = proxy.port

@@ -178,7 +178,7 @@ def test_two_publish_the_same(bench: Bench, servers: tuple[Server, ...]) -> None
     for version in range(RACES):
         manifest = bench.draft(version)
         ended = race(bench.place, servers, (manifest, manifest))
-        assert [one.code for one in ended] == [DONE, DONE]
+        assert [one.code for one in ended] == [DONE, DONE], ended
         assert {one.said for one in ended} == {"published", "already there"}
     assert bench.visible() == set(range(RACES))
     bench.assert_clean()

@@ -188,7 +188,7 @@ class LocalStore:
 
     def _place(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))
-        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one step: joining paths is half of a small blob
+        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one step: joining is dear for small blobs
 
     def _names(self, folder: Path) -> tuple[str, ...]:
         with self._disk("be listed"):

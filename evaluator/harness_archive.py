@@ -34,11 +34,14 @@ def build_harness(sources: Path = _SOURCES) -> bytes:
 
 @lru_cache(maxsize=1)
 def with_bytecode(harness: bytes) -> bytes:
-    """The zipapp with the byte code of each source beside it, made by this interpreter.
+    """The zipapp with the byte code of each source beside it, made by this interpreter, if it is this version's own.
 
     Compiling is half of what the harness takes to start, and each process of a run would do it again. An interpreter
-    of another version ignores byte code that is not its own, and compiles as before.
+    of another version ignores byte code that is not its own, and compiles as before. A harness that came with
+    somebody's lock is left as it is: nothing but the run itself reads what others wrote.
     """
+    if harness != build_harness():
+        return harness
     with zipfile.ZipFile(io.BytesIO(harness)) as opened:
         entries = {entry.filename: opened.read(entry) for entry in opened.infolist()}
     return _written({**{f"{name}c": _bytecode(source, name) for name, source in entries.items()}, **entries})

@@ -66,8 +66,8 @@ def description(threads: int, predictor_threads: Mapping[str, int], device: str 
 def _packages() -> Iterator[tuple[str, str]]:
     """Name and version of what is installed.
 
-    Only the headers of its metadata are parsed: what follows is a long description, and parsing those of a framework's
-    fifty packages would take a fifth of a second of every run.
+    Only the headers of its metadata are parsed: what follows is a long description, and with it every run would take
+    four times as long for this.
     """
     from email.parser import HeaderParser  # noqa: PLC0415 - only the end of a run needs these
     from importlib.metadata import distributions  # noqa: PLC0415

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.cli.compare_command import _all_equivalent
 from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.run_documents import claim_document, repetition_document, run_document
 from api.cli.run_tables import print_claims, print_outcome, print_repetition, print_run, print_runs
@@ -153,3 +154,10 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
+
+
+def test_a_margin_of_what_cannot_be_compared_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare_runs([(LOCK, recorded(lock=LOCK.id)), (LOCK, recorded(lock=LOCK.id))])
+    assert _all_equivalent(found, {})
+    assert not _all_equivalent(found, {"throughput": 0.1})
+    assert "throughput cannot be compared: not every run has it" in capsys.readouterr().err

@@ -22,7 +22,7 @@ class OnnxRuntime:
         options.log_severity_level = 3
         self.threads = {"intra_op_num_threads": place.threads, "inter_op_num_threads": 1}
         if place.shared and place.threads > 1:
-            # Measured: spinning between calls, they take half of what two threads decode of JPEGs beside them.
+            # Measured: spinning between calls, they take a third of what two threads decode of JPEGs beside them.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self.threads |= {"intra_op_allow_spinning": 0}
         self._session = _session(path, options, place.device)

@@ -98,6 +98,11 @@ def test_byte_code_changes_no_source() -> None:
     assert all(more.read(name) == plain.read(name) for name in plain.namelist())
 
 
+def test_a_harness_of_others_is_left_as_it_is() -> None:
+    for other in (b"no archive", build_harness() + b"more"):
+        assert with_bytecode(other) == other
+
+
 def replaced(archive: Path, content: bytes, name: str, other: bytes) -> None:
     """The content as the archive, with other bytes under the name."""
     with zipfile.ZipFile(BytesIO(content)) as whole, zipfile.ZipFile(archive, "w") as opened:

@@ -47,9 +47,9 @@ def open_store(home: Path, progress: Progress, *, is_new: bool) -> "FileStore":
     remote = _of_new(home, wanted) if is_new else _of_old(home, wanted)
     if remote is None:
         return LocalStore(home / _BLOBS)
-    from artifacts.mirrored import MirroredStore  # noqa: PLC0415 - a registry in a folder needs none of it
+    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
-    return MirroredStore(LocalStore(home / _BLOBS), remote, progress)
+    return MirroredRepository(LocalStore(home / _BLOBS), remote, progress)
 
 
 def decided(home: Path) -> Decision | None:

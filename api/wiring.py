@@ -93,9 +93,9 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
 
 def describe_store(registry: Registry) -> str:
     """Where the blobs are, and whether that answers."""
-    from artifacts.mirrored import MirroredStore  # noqa: PLC0415 - a registry in a folder needs none of it
+    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
-    if not isinstance(registry.store, MirroredStore):
+    if not isinstance(registry.store, MirroredRepository):
         return f"the registry's folder (a new registry can have an OCI repository: {VARIABLE}=oci://HOST/REPOSITORY)"
     remote = registry.store.remote
     try:

@@ -73,12 +73,18 @@ def describe(stream: BinaryIO, advance: Advance = unnoticed) -> Descriptor:
     return Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
 
 
-def relay(stream: BinaryIO, take: Callable[[bytes], object], advance: Advance = unnoticed) -> Descriptor:
+def relay(
+    stream: BinaryIO,
+    take: Callable[[bytes], object],
+    advance: Advance = unnoticed,
+    before: "tuple[hashlib._Hash, int] | None" = None,
+) -> Descriptor:
     """Hand the rest of ``stream`` to ``take``, piece by piece; digest and size of what was handed over.
 
     What is longer than a piece is digested meanwhile, in a thread: whichever of the two takes longer is what it takes.
+    ``before`` is the state of the digest, and the size, of what was handed over earlier.
     """
-    state, size = hashlib.sha256(), 0
+    state, size = before or (hashlib.sha256(), 0)
     waiting = deque[Future[None]]()
     with ThreadPoolExecutor(1) as pool:  # starts no thread before it is needed
         for chunk in chunks(stream):

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from artifacts.digest import Descriptor, Digest, chunks, to_hex
+from artifacts.digest import Descriptor, Digest, chunks, relay, to_hex
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Advance, unnoticed
@@ -65,15 +65,21 @@ def intact(store: BlobStore, digest: Digest, name: str, advance: Advance = unnot
 def partial(folder: Path, expected: Digest) -> Iterator[tuple[Draft, bool]]:
     """The draft of a fetch, begun where it is missing, for this process alone; and whether another one had it.
 
-    It stays for whoever goes on with it if there is an error, and goes otherwise. The kernel frees it when its holder
-    dies.
+    It stays for whoever goes on with it if there is an error, unless it is empty, and goes otherwise. The kernel frees
+    it when its holder dies.
     """
     path, waited = folder / f"{to_hex(expected)}.part", False
     while True:
         with FileIO(path, "r+", opener=_make) as file:
             waited = _lock(file) or waited
             if _is_at(file, path):  # and not what another process published or removed meanwhile
-                yield Draft(path, file), waited
+                draft = Draft(path, file)
+                try:
+                    yield draft, waited
+                except BaseException:
+                    if not draft.size and _is_at(file, path):
+                        path.unlink()
+                    raise
                 if _is_at(file, path):  # and not what another process began since it was published
                     path.unlink()
                 return
@@ -113,11 +119,7 @@ def _receive_rest(draft: Draft, opened: OpenedAt, advance: Advance) -> Descripto
         state.update(chunk)
         advance(len(chunk))
     with opened(draft.size) as stream:
-        for chunk in chunks(stream):
-            draft.write(chunk)
-            state.update(chunk)
-            advance(len(chunk))
-    return Descriptor(Digest(f"sha256:{state.hexdigest()}"), draft.size)
+        return relay(stream, draft.write, advance, (state, draft.size))
 
 
 def _make(name: str, flags: int) -> int:

@@ -8,22 +8,19 @@ folder loses, damaged or not, comes again.
 import builtins
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Generic, Protocol, TypeVar, cast
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError
 from artifacts.fetching import OpenedAt
 from artifacts.local import LocalStore
-from artifacts.oci.documents import OciIndex, OciManifest
-from artifacts.oci.store import OciStore
-from artifacts.oci.streams import DAMAGED
 from artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
-from artifacts.store import AT_ONCE, BlobNotFoundError, put_each, verify
+from artifacts.store import AT_ONCE, BlobNotFoundError, BlobStore, put_each, verify
 
 _SHOWN = 19  # characters of a digest that a person needs
 
@@ -36,17 +33,50 @@ class Evicted:
     kept: tuple[Digest, ...]
 
 
-class MirroredStore:
-    """Blobs in a folder and in a repository. A ``FileStore``, and also naming, resuming and bringing."""
+class Elsewhere(BlobStore, Protocol):
+    """A store that a folder can be in front of."""
 
-    def __init__(self, local: LocalStore, remote: OciStore, progress: Progress = SILENT) -> None:
+    @property
+    def where(self) -> str:
+        """What a person calls it."""
+        ...
+
+    @property
+    def damaged(self) -> str:
+        """What a person does about a blob that is damaged there."""
+        ...
+
+    def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = unnoticed) -> None:
+        """Keep the bytes of ``source``, which can be sought and is known to hold ``blob``; not sent if it is there.
+
+        Raises:
+            IntegrityError: a damaged blob of that digest is there, or ``source`` changed meanwhile.
+        """
+        ...
+
+    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """The bytes from ``start`` on, for a reader who digests them himself. ``BlobNotFoundError`` if absent."""
+        ...
+
+    def among(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Those that are there."""
+        ...
+
+
+There = TypeVar("There", bound=Elsewhere)
+
+
+class MirroredStore(Generic[There]):
+    """Blobs in a folder and elsewhere. A ``FileStore``, and also resuming and bringing."""
+
+    def __init__(self, local: LocalStore, remote: There, progress: Progress = SILENT) -> None:
         self._local = local
         self._remote = remote
         self._progress = progress
         self._collects = False
 
     @property
-    def remote(self) -> OciStore:
+    def remote(self) -> There:
         """The other store, past the folder."""
         return self._remote
 
@@ -57,19 +87,19 @@ class MirroredStore:
             UnavailableError: the other store does not answer; nothing was forgotten.
         """
         with self.writing():
-            there = set(self._remote.list())
+            there = self._remote.among(self._local.list())
             blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in there)
             intact = self._intact_elsewhere(blobs)
         gone = tuple(blob for blob in blobs if blob in intact)
         if not dry_run:
-            with self.collecting():
+            with self._local.collecting():
                 for blob in gone:
                     self._local.delete(blob.digest)
         return Evicted(gone, tuple(blob.digest for blob in blobs if blob not in intact))
 
     def _intact_elsewhere(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
         """Those whose every byte in the other store is right."""
-        label = f"reading {len(blobs)} blobs of {self._remote.repository}"
+        label = f"reading {len(blobs)} blobs of {self._remote.where}"
         with (
             self._progress.task(label, sum(blob.size for blob in blobs)) as advance,
             ThreadPoolExecutor(AT_ONCE) as pool,
@@ -170,9 +200,6 @@ class MirroredStore:
         self._local.sweep()
         self._remote.sweep()
 
-    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
-        return self._remote.name_manifest(tag, document)
-
     def bring(self, blobs: Iterable[Descriptor]) -> None:
         missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()
         if not missing:
@@ -198,9 +225,14 @@ class MirroredStore:
             self._receive(digest, self._progress)
 
     def _receive(self, digest: Digest, progress: Progress = SILENT) -> None:
-        stream, size = self._remote.receive(digest)
+        """As a fetch does: one that was interrupted is gone on with, and one of another process is waited for."""
+        size = None if progress is SILENT else self._remote.stat(digest).size
+        name = f"blob {digest} of {self._remote.where}"
         try:
-            with stream, progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
-                self._local.put(stream, digest, name=f"blob {digest} of {self._remote.repository}", advance=advance)
+            with progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
+                self._local.fetch(digest, partial(self._opened, digest), name=name, advance=advance)
         except IntegrityError as error:
-            raise IntegrityError(error.what, where=error.where, next_step=DAMAGED) from error
+            raise IntegrityError(error.what, where=error.where, next_step=self._remote.damaged) from error
+
+    def _opened(self, digest: Digest, start: int) -> closing[BinaryIO]:
+        return closing(self._remote.receive(digest, start))

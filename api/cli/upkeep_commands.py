@@ -14,7 +14,8 @@ from artifacts.errors import InvalidInputError
 if TYPE_CHECKING:
     from api.wiring import Registry
     from artifacts.errors import IntegrityError
-    from artifacts.mirrored import Evicted, MirroredStore
+    from artifacts.mirrored import Evicted
+    from artifacts.oci.mirrored import MirroredRepository
     from registry.hosts import HostFacts
 
 
@@ -69,11 +70,11 @@ def _fault_document(fault: "IntegrityError") -> dict[str, Any]:
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
-def mirrored(registry: "Registry", option: str) -> "MirroredStore":
+def mirrored(registry: "Registry", option: str) -> "MirroredRepository":
     """The store of a registry that has a repository behind it, which ``option`` is for."""
-    from artifacts.mirrored import MirroredStore  # noqa: PLC0415
+    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415
 
-    if not isinstance(registry.store, MirroredStore):
+    if not isinstance(registry.store, MirroredRepository):
         raise InvalidInputError(f"{option} is for registries whose blobs are in an OCI repository: this one has none")
     return registry.store
 

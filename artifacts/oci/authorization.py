@@ -14,16 +14,18 @@ from urllib.parse import urlencode
 import msgspec
 
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.oci.network import TransientError, network
+from artifacts.transfer.network import TransientError, network
+from artifacts.transfer.session import denied
 from artifacts.urls import check_url, shown_url
 
 if TYPE_CHECKING:
-    from artifacts.oci.network import Client
+    from artifacts.transfer.network import Client
 
 _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
 _LONGEST_TOKEN = 1 << 20  # bytes of the answer that holds it
 _OK, _SERVER_ERROR = 200, 500
+LOG_IN = "log in with `docker login` as somebody who may, or ask who runs the registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,8 @@ def authorize(
         return f"Bearer {_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
     if "basic" in challenges and credentials is not None:
         return credentials.basic
-    raise denied(where, "it wants a user name and password" if "basic" in challenges else "it does not say how to ask")
-
-
-def denied(where: str, reason: str) -> UnavailableError:
-    """The error of a registry that does not let this user do what was asked."""
-    return UnavailableError(
-        f"{where} denies access: {reason}",
-        where=where,
-        next_step="log in with `docker login` as somebody who may, or ask who runs the registry",
-    )
+    reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
+    raise denied(where, reason, LOG_IN)
 
 
 def _parse(header: str) -> Mapping[str, Mapping[str, str]]:
@@ -101,7 +95,7 @@ def _token(
     if status >= _SERVER_ERROR:
         raise TransientError(f"{shown_url(realm)} answers {status}", where=where, next_step="try again later")
     if status != _OK:
-        raise denied(where, f"{shown_url(realm)}, which gives its tokens, answers {status}")
+        raise denied(where, f"{shown_url(realm)}, which gives its tokens, answers {status}", LOG_IN)
     try:
         answer = msgspec.json.decode(content, type=_Token)
     except msgspec.MsgspecError as error:

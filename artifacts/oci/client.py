@@ -1,24 +1,31 @@
 """What one asks of a repository, by the OCI distribution specification 1.1."""
 
-import io
 from collections.abc import Iterator
-from typing import BinaryIO, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 import msgspec
 
-from artifacts.digest import CHUNK, Descriptor, Digest, digest_bytes, parse_digest
+from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.oci.authorization import Credentials
+from artifacts.oci.authorization import LOG_IN, Credentials, authorize
 from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from artifacts.oci.reference import Repository
-from artifacts.oci.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Session, pause
-from artifacts.oci.streams import DAMAGED, BlobStream
-from artifacts.oci.uploads import PIECE, Upload
-from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, mismatch
+from artifacts.transfer.blobs import BlobClient
+from artifacts.transfer.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Advice, Session, pause
+from artifacts.transfer.uploads import PIECE
 from artifacts.urls import shown_url
 
+if TYPE_CHECKING:
+    from artifacts.transfer.network import Client
+
+DAMAGED: Final = (
+    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
+    "a blob that it thinks it has"
+)
+ADVICE: Final = Advice(LOG_IN, DAMAGED)
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
 _PAGE: Final = 1000
 _BAD_REQUEST: Final = 400
@@ -34,7 +41,7 @@ class _Tags(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
 
 
-class RegistryClient:
+class RegistryClient(BlobClient):
     """A repository of an OCI registry, for many threads; nothing is connected before it is asked."""
 
     def __init__(
@@ -49,12 +56,13 @@ class RegistryClient:
 
         ``piece`` is how many bytes of a blob one request sends, where the registry does not demand more.
         """
-        self._session = Session(repository, credentials, redirect_hosts)
-        self._piece = piece
+        self._repository = repository
+        authorize = partial(_met, repository, credentials)
+        super().__init__(Session(repository, ADVICE, authorize=authorize, redirect_hosts=redirect_hosts), piece=piece)
 
     @property
     def repository(self) -> Repository:
-        return self._session.repository
+        return self._repository
 
     def manifest(self, reference: Digest | str) -> bytes:
         """The manifest or index of a digest, verified, or of a tag, of which nobody knows what it should be.
@@ -76,50 +84,6 @@ class RegistryClient:
         if reference.startswith("sha256:") and found.digest != reference:
             raise mismatch(name, Digest(reference), found, next_step=DAMAGED)
         return answer.content
-
-    def open_blob(self, blob: Descriptor) -> BinaryIO:
-        """The bytes of a blob, streamed and to be closed; a broken connection is resumed where it broke.
-
-        Raises:
-            BlobNotFoundError: there is none.
-            UnavailableError: the registry cannot be asked; while reading too.
-            IntegrityError: on reading the end, of bytes that are not what ``blob`` says. Names it and both digests.
-        """
-        return _buffered(BlobStream(self._session, parse_digest(blob.digest), blob.size))
-
-    def open_digest(self, digest: Digest) -> BinaryIO:
-        """As ``open_blob``, where the size is not known."""
-        return _buffered(BlobStream(self._session, parse_digest(digest), None))
-
-    def receive(self, digest: Digest) -> tuple[BinaryIO, int | None]:
-        """As ``open_digest``, for a reader who digests the bytes himself; and the size, where the registry says it."""
-        raw = BlobStream(self._session, parse_digest(digest), None, verified=False)
-        return _buffered(raw), raw.size
-
-    def stat_blob(self, digest: Digest) -> Descriptor | None:
-        """Digest and size as the registry says, ``None`` where it has no such blob.
-
-        Raises:
-            UnavailableError: the registry cannot be asked.
-        """
-        answer = self._session.ask("HEAD", self._blob(digest))
-        if answer.status == NOT_FOUND:
-            return None
-        size = answer.headers.get("Content-Length", "")
-        if answer.status != OK or not size.isdecimal():
-            raise answer.refused(f"blob {digest} of {self.repository} cannot be looked at")
-        return Descriptor(digest, int(size))
-
-    def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = unnoticed) -> None:
-        """Send the bytes of ``source``, which can be sought and begins at 0; the registry verifies them.
-
-        ``advance`` is told the bytes sent, each once.
-
-        Raises:
-            IntegrityError: ``source`` has other bytes; names ``name`` and both digests.
-            UnavailableError: the registry cannot be asked, or refuses.
-        """
-        Upload(self._session, source, blob, name, advance, self._piece).run()
 
     def put_manifest(self, content: bytes, media_type: str, tag: str | None = None) -> Digest:
         """Keep a manifest, under a tag where one is given; what it names must be there. Its digest.
@@ -191,15 +155,12 @@ class RegistryClient:
         if answer.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
             raise answer.refused(f"{what} of {self.repository} cannot be deleted")
 
-    def _blob(self, digest: Digest) -> str:
-        return self._session.url(f"blobs/{parse_digest(digest)}")
-
     def _manifest(self, reference: str) -> str:
         return self._session.url(f"manifests/{reference}")
 
 
-def _buffered(raw: BlobStream) -> BinaryIO:
-    return cast("BinaryIO", io.BufferedReader(raw, CHUNK))
+def _met(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
+    return authorize(client, challenge, credentials, str(repository), loopback_http=repository.plain)
 
 
 def _next_page(link: str, url: str) -> str | None:

@@ -7,33 +7,29 @@ registry alone whose id the repository bears.
 """
 
 import builtins
-import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from artifacts.digest import CHUNK, Descriptor, Digest, chunks, describe, parse_digest
+from artifacts.digest import Descriptor, Digest, describe, parse_digest
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.files import open_regular
 from artifacts.locking import lock_file
-from artifacts.oci.client import DeletionRefusedError, RegistryClient
+from artifacts.oci.client import DAMAGED, DeletionRefusedError, RegistryClient
 from artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
 from artifacts.oci.reference import Repository
 from artifacts.oci.shelves import Shelves
-from artifacts.oci.streams import DAMAGED
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, put_each, refuse_other
+from artifacts.transfer.spools import spooled
 
 CLAIM: Final = "benchlock-registry"
 """The tag of the manifest that says whose repository it is, and the key of its annotation for that."""
-
-_SPOOLED: Final = 8 * CHUNK  # bytes of a stream that are held in memory before they go to a temporary file
 
 
 class OciStore:
@@ -58,6 +54,14 @@ class OciStore:
     def repository(self) -> Repository:
         return self._client.repository
 
+    @property
+    def where(self) -> str:
+        return self._client.where
+
+    @property
+    def damaged(self) -> str:
+        return self._client.advice.damaged
+
     def put(
         self,
         stream: BinaryIO,
@@ -66,16 +70,9 @@ class OciStore:
         name: str = "the content",
         advance: Advance = unnoticed,
     ) -> Descriptor:
-        with self.writing(), tempfile.SpooledTemporaryFile(_SPOOLED, dir=str(self._lock.parent)) as spool:
-            state, size = hashlib.sha256(), 0
-            for chunk in chunks(stream):  # an error of the stream is the caller's, not this store's
-                state.update(chunk)
-                size += len(chunk)
-                with self._disk("hold what it is to send"):
-                    spool.write(chunk)
-            found = Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
+        with self.writing(), spooled(stream, self._lock.parent) as (spool, found):
             refuse_other(name, expected, found)
-            self.send(cast("BinaryIO", spool), found, name=name, advance=advance)
+            self.send(spool, found, name=name, advance=advance)
         return found
 
     def put_file(
@@ -121,9 +118,11 @@ class OciStore:
         """The bytes, verified at their end."""
         return self._client.open_digest(digest)
 
-    def receive(self, digest: Digest) -> tuple[BinaryIO, int | None]:
-        """The bytes, for a reader who digests them himself; and how many there are, where the registry says it."""
-        return self._client.receive(digest)
+    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
+        return self._client.receive(digest, start)
+
+    def among(self, digests: Iterable[Digest]) -> set[Digest]:
+        return set(self.list()).intersection(digests)
 
     def stat(self, digest: Digest) -> Descriptor:
         found = self._client.stat_blob(parse_digest(digest))

@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 from artifacts.digest import digest_bytes
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
+from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, bring, verify
 from artifacts.trees import put_tree, verify_tree
@@ -48,9 +48,9 @@ def remote(server: RegistryServer, home: Path, *, owner: str | None = None, port
     return OciStore(RegistryClient(server.repository("blobs", port=port)), home / "lock", owner)
 
 
-def mirrored(server: RegistryServer, home: Path, *, port: int | None = None) -> MirroredStore:
+def mirrored(server: RegistryServer, home: Path, *, port: int | None = None) -> MirroredRepository:
     home.mkdir(exist_ok=True)
-    return MirroredStore(LocalStore(home / "blobs"), remote(server, home, port=port))
+    return MirroredRepository(LocalStore(home / "blobs"), remote(server, home, port=port))
 
 
 def test_the_registry_collects_what_is_named_no_more_and_nothing_else(server: RegistryServer, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ LARGE = """
 import resource, sys
 from pathlib import Path
 from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
+from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.reference import parse_repository
 from artifacts.oci.store import OciStore
@@ -298,7 +298,7 @@ verify(remote, warm.digest, name="small")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = remote.put_file(home / "large")
 verify(remote, found.digest, name="large", size=found.size)
-store = MirroredStore(LocalStore(home / "blobs"), remote)
+store = MirroredRepository(LocalStore(home / "blobs"), remote)
 with store.open(found.digest) as stream:
     assert stream.read(5) == bytes(5)
 assert store.evict().gone == (found,)

@@ -17,8 +17,8 @@ from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.fetching import fetch
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
-from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
+from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, BlobStore, read, verify
 from tests.support.registry_server import RegistryServer
@@ -39,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
     remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")
-    return remote if request.param == "oci" else MirroredStore(LocalStore(tmp_path / "store"), remote)
+    return remote if request.param == "oci" else MirroredRepository(LocalStore(tmp_path / "store"), remote)
 
 
 class BreaksOff(io.RawIOBase):

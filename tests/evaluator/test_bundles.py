@@ -19,8 +19,8 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
-from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
+from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.store import OciStore
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore, verify
@@ -120,7 +120,9 @@ def registry(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -
         return Registry(folder, database)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"bundles/{tmp_path.name.lower().replace('_', '-')}")
-    return Registry(MirroredStore(folder, OciStore(RegistryClient(repository), tmp_path / "lock", "bundles")), database)
+    return Registry(
+        MirroredRepository(folder, OciStore(RegistryClient(repository), tmp_path / "lock", "bundles")), database
+    )
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from sqlalchemy import Engine
 
 from artifacts.errors import BenchlockError
 from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
+from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.reference import parse_repository
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobStore
@@ -60,7 +60,7 @@ class Place:
 def open_place(place: Place, database: Engine | None = None) -> tuple[BlobStore, Catalogue]:
     """What reads and writes it, through ``database`` where it is open already."""
     local = LocalStore(place.blobs)
-    store: BlobStore = MirroredStore(local, open_remote(place)) if place.repository else local
+    store: BlobStore = MirroredRepository(local, open_remote(place)) if place.repository else local
     return store, Catalogue(database or open_engine(place.database), lambda: datetime.now(UTC))
 
 

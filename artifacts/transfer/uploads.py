@@ -1,8 +1,8 @@
 """Sending a blob: a session, its pieces in order, and the digest at the end, by which the registry verifies it.
 
-Memory is bounded whatever the size. A connection that breaks off is resumed at the offset that the registry names;
-where it has given the session up (registries before distribution 3 do so, when a piece broke off in its middle), the
-blob is sent anew.
+Memory is bounded whatever the size. A connection that breaks off is resumed at the offset that the server names; where
+it has given the session up (registries before distribution 3 do so, when a piece broke off in its middle), the blob is
+sent anew. With notes, a session that a killed process began is gone on with in the same way.
 """
 
 import re
@@ -12,10 +12,14 @@ from urllib.parse import urlencode, urljoin
 
 from artifacts.digest import Descriptor, describe, parse_digest
 from artifacts.errors import IntegrityError
-from artifacts.oci.network import TransientError
-from artifacts.oci.session import (
+from artifacts.progress import Advance
+from artifacts.store import mismatch
+from artifacts.transfer.network import TransientError
+from artifacts.transfer.notes import Notes
+from artifacts.transfer.session import (
     ACCEPTED,
     ATTEMPTS,
+    CONFLICT,
     CREATED,
     NO_CONTENT,
     NOT_FOUND,
@@ -25,14 +29,17 @@ from artifacts.oci.session import (
     Session,
     pause,
 )
-from artifacts.progress import Advance
-from artifacts.store import mismatch
 
 PIECE: Final = 64 << 20
 """Bytes that one request sends: what is lost at most where a session can be resumed at the ends of pieces alone."""
 
 _WRITE: Final = 256 << 10  # bytes that are read from the file at once
-_BAD_REQUEST: Final = 400
+_NOTED: Final = 1 << 20  # bytes of a blob that is worth a note
+_PATIENCE: Final = 2  # refusals of a server that somebody else sends to, before the blob is sent on its own
+_REFUSED: Final = (400, 422)
+_OTHER_BYTES: Final = ("DIGEST", "integrity")
+"""In what a server says of bytes that are not what their digest says: registries' word for it, and benchlock's."""
+
 _RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
 
 
@@ -49,15 +56,35 @@ class Upload:
         self._offset = 0
         self._wanted_piece = self._piece = piece
         self._arrived = False
+        self._in_the_way = 0
+        self._is_continued = False
         parse_digest(blob.digest)
 
-    def run(self) -> None:
-        """Send it all.
+    def run(self, notes: Notes | None = None, *, mounts: bool = False) -> None:
+        """Send it all, or what a process that ``notes`` tells of left of it.
+
+        ``mounts`` says that the server answers the start with the blob, if it has it.
 
         Raises:
             IntegrityError: the source has other bytes.
-            UnavailableError: the registry cannot be asked, or refuses.
+            UnavailableError: the server cannot be asked, or refuses.
         """
+        self._mounts = mounts
+        self._notes = notes if self._blob.size >= _NOTED else None
+        self._go_on()
+        self._send_all()
+        if self._notes:
+            self._notes.drop(self._blob.digest)
+
+    def _go_on(self) -> None:
+        """Begin where a note says, if the server still knows it."""
+        location = self._notes.find(self._blob.digest) if self._notes else None
+        if location and self._session.is_home(location):
+            self._location = location
+            self._resume()
+            self._is_continued = bool(self._location)
+
+    def _send_all(self) -> None:
         failures, reached = 0, 0
         while True:
             try:
@@ -77,24 +104,32 @@ class Upload:
             return
         if not self._location:
             self._start()
+            if self._arrived:
+                return
         while self._blob.size - self._offset > self._piece:
             self._send_piece()
         self._finish()
 
     def _start(self) -> None:
-        answer = self._session.once("POST", self._session.url("blobs/uploads/"), content=b"")
+        mount = f"?{urlencode({'mount': self._blob.digest})}" if self._mounts else ""
+        answer = self._session.once("POST", self._session.url(f"blobs/uploads/{mount}"), content=b"")
+        if self._mounts and answer.status == CREATED:
+            self._arrived = True
+            return
         if answer.status != ACCEPTED or "Location" not in answer.headers:
             raise answer.refused(f"{self._name} cannot be sent")
         self._follow(answer)
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         self._piece = max(self._wanted_piece, int(least) if least.isdecimal() else 0)
         self._offset = 0
+        if self._notes:
+            self._notes.keep(self._blob.digest, self._location)
 
     def _send_piece(self) -> None:
         end = self._offset + self._piece
         headers = {"Content-Range": f"{self._offset}-{end - 1}"}
         answer = self._send("PATCH", self._location, headers, end)
-        if answer.status in (NOT_FOUND, RANGE):
+        if answer.status in (NOT_FOUND, RANGE, CONFLICT):
             raise self._lost(answer)
         if answer.status not in (ACCEPTED, NO_CONTENT, CREATED):
             raise answer.refused(f"{self._name} cannot be sent")
@@ -107,10 +142,14 @@ class Upload:
         if 0 < self._offset < self._blob.size:
             headers["Content-Range"] = f"{self._offset}-{self._blob.size - 1}"
         answer = self._send("PUT", url, headers, self._blob.size)
-        if answer.status in (NOT_FOUND, RANGE):
+        if answer.status in (NOT_FOUND, RANGE, CONFLICT):
             raise self._lost(answer)
-        if answer.status == _BAD_REQUEST and "DIGEST" in answer.faults:
-            raise self._other_bytes()
+        if answer.status in _REFUSED and any(sign in answer.faults for sign in _OTHER_BYTES):
+            error = self._other_bytes()
+            if not self._is_continued:
+                raise error
+            self._begin_anew()  # what another process had sent may be what is wrong
+            raise TransientError(error.what) from error
         if answer.status not in (CREATED, NO_CONTENT):
             raise answer.refused(f"{self._name} cannot be sent")
 
@@ -139,7 +178,7 @@ class Upload:
             self._told = position
 
     def _resume(self) -> None:
-        """Ask how far the registry came; where it does not say, begin anew, unless the answer alone was lost."""
+        """Ask how far the server came; where it does not say, begin anew, unless the answer alone was lost."""
         if not self._location:
             return
         try:
@@ -155,13 +194,20 @@ class Upload:
             self._offset = int(held[1]) + 1
             self._follow(answer)
         else:
-            self._location, self._offset = "", 0
+            self._begin_anew()
 
     def _follow(self, answer: Answer) -> None:
         """The session goes on at the newest location that was given, which may be relative."""
         self._location = urljoin(answer.url, answer.headers.get("Location", self._location))
 
+    def _begin_anew(self) -> None:
+        self._location, self._offset, self._is_continued = "", 0, False
+
     def _lost(self, answer: Answer) -> TransientError:
+        self._in_the_way += answer.status == CONFLICT
+        if self._in_the_way > _PATIENCE:  # another process goes on with it, and is alive
+            self._begin_anew()
+            self._in_the_way = 0
         return TransientError(f"{self._name}: the registry lost the upload ({answer.status} {answer.faults})")
 
     def _other_bytes(self) -> IntegrityError:

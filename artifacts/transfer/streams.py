@@ -1,4 +1,4 @@
-"""A blob as a registry sends it: streamed, resumed where the connection broke off, verified on the way."""
+"""A blob as a server sends it: streamed, resumed where the connection broke off, verified on the way."""
 
 import hashlib
 import io
@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 
 from artifacts.digest import CHUNK, Descriptor, Digest
 from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.oci.network import TransientError, network
-from artifacts.oci.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Answer, Session, pause
 from artifacts.store import BlobNotFoundError, mismatch
+from artifacts.transfer.network import TransientError, network
+from artifacts.transfer.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Session, pause
 from artifacts.urls import shown_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    from artifacts.oci.network import Response
-
-DAMAGED = (
-    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
-    "a blob that it thinks it has"
-)
+    from artifacts.transfer.network import Response
 
 
 class BlobStream(io.RawIOBase):
@@ -29,33 +24,33 @@ class BlobStream(io.RawIOBase):
     It can be sought: forward by reading on, back by asking anew, so that all is verified whatever is read.
     """
 
-    def __init__(self, session: Session, digest: Digest, size: int | None, *, verified: bool = True) -> None:
+    def __init__(
+        self, session: Session, digest: Digest, size: int | None, *, verified: bool = True, start: int = 0
+    ) -> None:
         """Ask for it; ``size`` is compared where it is known. Not ``verified`` is for a reader who compares himself.
 
+        He alone may have what is before ``start`` already: it is not asked for.
+
         Raises:
-            BlobNotFoundError: the repository has no such blob.
+            BlobNotFoundError: the server has no such blob.
             UnavailableError: the registry cannot be asked.
         """
         self._session, self._digest, self._size = session, digest, size
         self._verified = verified
-        self._name = f"blob {digest} of {session.repository}"
+        self._name = f"blob {digest} of {session.home}"
         self._response: Response | None = None
-        self._begin()
+        assert not (verified and start)
+        self._begin(start)
 
-    def _begin(self) -> None:
+    def _begin(self, start: int = 0) -> None:
         self._drop()
         self._state = hashlib.sha256()
-        self._received = 0
+        self._received = start
         self._failures = 0
         self._rest = b""
         self._ended = False
         self._chunks: Iterator[bytes] = iter(())
         self._retrying(self._ask)
-
-    @property
-    def size(self) -> int | None:
-        """Bytes that there should be, as far as that is known."""
-        return self._size
 
     def readable(self) -> bool:
         return True
@@ -126,7 +121,7 @@ class BlobStream(io.RawIOBase):
             return
         found = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
         if found.digest != self._digest:
-            raise mismatch(self._name, self._digest, found, next_step=DAMAGED)
+            raise mismatch(self._name, self._digest, found, next_step=self._session.advice.damaged)
         if self._size not in (None, found.size):
             raise IntegrityError(
                 f"{self._name} has {found.size} bytes, and {self._size} are written down for its digest",
@@ -140,16 +135,14 @@ class BlobStream(io.RawIOBase):
         response = self._session.open("GET", self._url, headers=headers)
         if response.status_code == NOT_FOUND:
             response.close()
-            raise BlobNotFoundError(
-                f"{self._session.repository} has no blob {self._digest}", where=shown_url(self._url)
-            )
+            raise BlobNotFoundError(f"{self._session.home} has no blob {self._digest}", where=shown_url(self._url))
         expected = (OK, PARTIAL) if self._received else (OK,)
         if response.status_code not in expected:
             response.close()
             if response.status_code == RANGE:  # it ends where the connection did
                 self._chunks = iter(())
                 return
-            raise Answer(response.status_code, response.headers, b"", self._url).refused(f"{self._name} cannot be read")
+            raise self._session.answer(response).refused(f"{self._name} cannot be read")
         announced = response.headers.get("Content-Length", "")
         if self._size is None and response.status_code == OK and announced.isdecimal():  # of the rest, it is less
             self._size = int(announced)

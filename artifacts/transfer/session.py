@@ -1,4 +1,4 @@
-"""Requests to one repository: authorized where asked, redirected with care, tried again where that may help."""
+"""Requests to one server: authorized where asked, redirected with care, tried again where that may help."""
 
 import time
 import weakref
@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urljoin
 
 import msgspec
 
 from artifacts.errors import UnavailableError
-from artifacts.oci.authorization import Credentials, authorize, denied
-from artifacts.oci.network import TransientError, connect, network
-from artifacts.oci.reference import Repository
+from artifacts.transfer.network import TransientError, connect, network
 from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
 if TYPE_CHECKING:
-    from artifacts.oci.network import Client, Response
+    from artifacts.transfer.network import Client, Response
 
 Content = bytes | Callable[[], Iterator[bytes]]
 """A request's body: as it is, or made anew for each try."""
@@ -27,8 +25,36 @@ ATTEMPTS: Final = 5
 _PAUSE: Final = 0.2  # seconds before the second try, doubled before each that follows
 _LARGEST: Final = 32 << 20  # bytes of an answer that is held in memory
 _REDIRECTS: Final = 5
+_LONGEST_FAULTS: Final = 300  # characters
 OK, CREATED, ACCEPTED, NO_CONTENT, PARTIAL = 200, 201, 202, 204, 206
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, RANGE, BUSY, SERVER_ERROR = 401, 403, 404, 405, 416, 429, 500
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 401, 403, 404, 405, 409
+RANGE, BUSY, SERVER_ERROR = 416, 429, 500
+
+
+class Home(Protocol):
+    """Where a session asks: a repository of a registry, or a server of benchlock. Its text is its name for a person."""
+
+    @property
+    def url(self) -> str:
+        """What the protocol's paths are below."""
+        ...
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is without TLS, which this machine alone may be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a person can do, which differs by who serves: to be let in, and about bytes that are damaged there."""
+
+    log_in: str
+    damaged: str
+
+
+Authorize = Callable[["Client", str], str]
+"""The value of ``Authorization`` that meets the challenge of a ``WWW-Authenticate``."""
 
 
 class _Fault(msgspec.Struct, frozen=True):
@@ -37,54 +63,68 @@ class _Fault(msgspec.Struct, frozen=True):
 
 
 class _Faults(msgspec.Struct, frozen=True):
+    """As registries name them, or a problem of RFC 9457 with the code of its class."""
+
     errors: tuple[_Fault, ...] = ()
+    code: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a registry answered, its body read."""
+    """What a server answered, its body read."""
 
     status: int
     headers: Mapping[str, str]
     content: bytes
     url: str
+    advice: Advice
 
     @property
     def faults(self) -> str:
         """The errors that the body names, in short."""
         try:
-            faults = msgspec.json.decode(self.content, type=_Faults).errors
+            found = msgspec.json.decode(self.content, type=_Faults)
         except msgspec.MsgspecError:
             return ""
-        return "; ".join(f"{fault.code} {fault.message}".strip() for fault in faults)[:300]
+        faults = found.errors or (_Fault(found.code, found.detail),)
+        return "; ".join(f"{fault.code} {fault.message}".strip() for fault in faults)[:_LONGEST_FAULTS]
 
     def refused(self, what: str) -> UnavailableError:
         """The error of an answer that nobody expected; ``what`` was asked."""
         reason = f"{self.status} {self.faults}".rstrip()
         if self.status in (UNAUTHORIZED, FORBIDDEN):
-            return denied(shown_url(self.url), f"{what}: {reason}")
+            return denied(shown_url(self.url), f"{what}: {reason}", self.advice.log_in)
         return UnavailableError(f"{what}: the registry answers {reason}", where=shown_url(self.url))
 
 
 class Session:
-    """Connections to a repository's registry, for many threads. Nothing is connected before the first request.
+    """Connections to one server, for many threads. Nothing is connected before the first request.
 
     It may send elsewhere: to hosts whose addresses are all public, and to ``redirect_hosts``.
     """
 
     def __init__(
-        self, repository: Repository, credentials: Credentials | None, redirect_hosts: frozenset[str] = frozenset()
+        self,
+        home: Home,
+        advice: Advice,
+        *,
+        authorization: str | None = None,
+        authorize: Authorize | None = None,
+        redirect_hosts: frozenset[str] = frozenset(),
     ) -> None:
-        self.repository = repository
+        """``authorization`` is sent from the first request on; ``authorize`` gives one when the server asks."""
+        self.home = home
+        self.advice = advice
         self._redirect_hosts = redirect_hosts
-        self._credentials = credentials
-        self._origin = origin(repository.url)
+        self._authorize = authorize
+        self._origin = origin(home.url)
         self._turn = Lock()
         self._client: Client | None = None
-        self._authorization: str | None = None
+        self._authorization = authorization
 
     def url(self, path: str) -> str:
-        return f"{self.repository.url}/{path}"
+        return f"{self.home.url}/{path}"
 
     def ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
@@ -104,9 +144,12 @@ class Session:
         response = self.open(method, url, headers=headers, content=content)
         try:
             with network(url):
-                return Answer(response.status_code, response.headers, _read(response), str(response.url))
+                return self.answer(response, _read(response))
         finally:
             response.close()
+
+    def answer(self, response: "Response", content: bytes = b"") -> Answer:
+        return Answer(response.status_code, response.headers, content, str(response.url), self.advice)
 
     def open(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: Content | None = None
@@ -130,34 +173,31 @@ class Session:
                 return response
             response.close()
             url = urljoin(url, response.headers["Location"])
-        raise UnavailableError(f"{self.repository} redirects without end", where=shown_url(url))
+        raise UnavailableError(f"{self.home} redirects without end", where=shown_url(url))
 
     def _authorized(self, method: str, url: str, headers: Mapping[str, str], content: Content | None) -> "Response":
-        """The answer, after the registry's challenge was met where it made one."""
+        """The answer, after the server's challenge was met where it made one."""
         known = self._authorization
         response = self._send(method, url, headers, content, known)
         challenge = response.headers.get("WWW-Authenticate")
-        if response.status_code != UNAUTHORIZED or challenge is None or not self.is_home(url):
+        is_met = self._authorize is not None and challenge is not None and self.is_home(url)
+        if response.status_code != UNAUTHORIZED or not is_met:
             return response
+        assert self._authorize is not None
+        assert challenge is not None
         response.close()
         with self._turn:
             if self._authorization == known:
-                self._authorization = authorize(
-                    self._pool(),
-                    challenge,
-                    self._credentials,
-                    str(self.repository),
-                    loopback_http=self.repository.plain,
-                )
+                self._authorization = self._authorize(self._pool(), challenge)
         return self._send(method, url, headers, content, self._authorization)
 
     def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: Content | None, authorization: str | None
     ) -> "Response":
-        host = check_url(url, loopback_http=self.repository.plain).hostname or ""
+        host = check_url(url, loopback_http=self.home.plain).hostname or ""
         if not self.is_home(url) and host not in self._redirect_hosts:
             with suppress(OSError):  # only a proxy knows the name, or nobody
-                refuse_private(addresses(host, origin(url)[2]), host, str(self.repository))
+                refuse_private(addresses(host, origin(url)[2]), host, str(self.home))
         with self._turn:
             client = self._pool()
         if authorization is not None and self.is_home(url):
@@ -167,7 +207,7 @@ class Session:
             return client.send(client.build_request(method, url, headers=headers, content=body), stream=True)
 
     def is_home(self, url: str) -> bool:
-        """Whether ``url`` is of the registry itself: nobody else is told who asks."""
+        """Whether ``url`` is of the server itself: nobody else is told who asks."""
         return origin(url) == self._origin
 
     def _pool(self) -> "Client":
@@ -175,6 +215,11 @@ class Session:
             self._client = connect()
             weakref.finalize(self, self._client.close)
         return self._client
+
+
+def denied(where: str, reason: str, log_in: str) -> UnavailableError:
+    """The error of a server that does not let this user do what was asked."""
+    return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=log_in)
 
 
 def persist(attempt: Callable[[], Answer]) -> Answer:

@@ -59,16 +59,18 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "iu" or values.dtype == dtype or values.dtype.kind == "b":
         return values.astype(dtype)
     limits = np.iinfo(dtype)
-    if values.dtype.kind == "f":
-        if np.isnan(values).any():
-            raise StepError(f"values that are no numbers become no {dtype}")
-        # The greatest 64-bit integers are no float64: the next one below is.
-        greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
-        whole: NDArray[Any] = np.clip(np.rint(values.astype(np.float64)), limits.min, greatest)
-    else:
+    found: NDArray[Any]
+    if values.dtype.kind != "f":
         own = np.iinfo(values.dtype)
-        whole = np.clip(values, max(limits.min, own.min), min(limits.max, own.max))
-    return whole.astype(dtype)
+        found = np.clip(values, max(limits.min, own.min), min(limits.max, own.max)).astype(dtype)
+        return found
+    if np.isnan(values).any():
+        raise StepError(f"values that are no numbers become no {dtype}")
+    whole = np.rint(values.astype(np.float64))
+    # The greatest 64-bit integers are no float64: what lies above the next one below is put in their place.
+    greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
+    found = np.clip(whole, limits.min, greatest).astype(dtype)
+    return found if dtype.itemsize < _LONG else np.where(whole > greatest, dtype.type(limits.max), found)
 
 
 def floating(values: NDArray[Any]) -> NDArray[Any]:

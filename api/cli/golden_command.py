@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from api.cli import output
 from api.cli.artifacts_commands import find, read_draft
+from api.cli.golden_tables import golden_lines, golden_summary
 from api.cli.invocation import Invocation
 from api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
 from artifacts.drafts import new_file
@@ -131,10 +132,9 @@ def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None
     if invocation.as_json:
         output.print_json({"manifest": str(path), "golden": source, "ok": True, **done.report})
         return
-    output.echo(f"{source}: {done.report['samples']} samples, all within the tolerance")
-    for kind in ("input", "output"):
-        for name, found in done.report[f"{kind}s"].items():
-            output.echo(f"  {kind} {name}: differs by {found['largest']:.6g} at most")
+    output.echo(f"{source}: {golden_summary(done.report)}")
+    for line in golden_lines(done.report):
+        output.echo(f"  {line}")
 
 
 def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from api.cli import output
+from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from evaluator.records.calls import calls_of
 from evaluator.records.runs import Run, RunEnd
@@ -140,6 +141,9 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
         return
     _fields("took", {name.replace("_", " "): output.duration(spent) for name, spent in end.timings.items()})
     _fields("measured by", _measured_by(end))
+    golden = end.details.get("golden")
+    if isinstance(golden, dict):
+        _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)
     named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))

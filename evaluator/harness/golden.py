@@ -144,7 +144,7 @@ def sources(model: Model, raw: Mapping[str, Sequence[Source]]) -> Samples:
 
 
 def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expected: Array) -> dict[str, float]:
-    """The largest deviation. Raises ``Failure`` (``golden``) with the sample that deviates most."""
+    """The largest deviation, and the tolerance. Raises ``Failure`` (``golden``) with the sample that deviates most."""
     tolerance = port.tolerance
     if tolerance is None:
         raise Failure("load", f"{kind} {port.name}: it has golden tensors, and declares no tolerance")
@@ -163,7 +163,7 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
         worst = max(faults, key=lambda fault: fault[0])[1]
         what = f"{kind} {port.name} deviates in {len(faults)} of {len(samples)} golden samples"
         raise Failure("golden", f"{what}, most in {worst} ({allowed})")
-    return {"largest": largest}
+    return {"largest": largest, "absolute": tolerance.absolute, "relative": tolerance.relative}
 
 
 def _fault(values: Array, wanted: Array, tolerance: Tolerance) -> tuple[float, str]:

@@ -34,6 +34,11 @@ DETAILS: dict[str, Any] = {
     "cpus": [1],
     "loadgen": {"version": "6.0.17", "valid": True, "sequence_sha256": "ab" * 32},
     "threads": {"requested": 1, "predictor": {"intra_op": 1}},
+    "golden": {
+        "samples": 4,
+        "inputs": {"picture": {"largest": 0.0, "absolute": 0.001, "relative": 0}},
+        "outputs": {"scores": {"largest": 1.19209e-07, "absolute": 1e-05, "relative": 0.0001}},
+    },
 }
 END = dataclasses.replace(
     DONE,
@@ -79,6 +84,25 @@ def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.Capt
     assert "avx2" not in shown  # a hundred flags are no reading
 
 
+def test_a_run_is_shown_with_what_its_golden_tensors_found(capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(run(), LOCK, None)
+    shown = capsys.readouterr().out.splitlines()
+    start = shown.index("golden tensors: 4 samples, all within the tolerance")
+    assert shown[start + 1 : start + 4] == [
+        "  input picture: differs by 0 at most (tolerance 0.001 + 0 * |expected|)",
+        "  output scores: differs by 1.19209e-07 at most (tolerance 1e-05 + 0.0001 * |expected|)",
+        "",
+    ]
+
+
+def test_golden_tensors_of_a_record_without_tolerances_are_shown_without(capsys: pytest.CaptureFixture[str]) -> None:
+    before = DETAILS | {"golden": {"samples": 2, "inputs": {}, "outputs": {"scores": {"largest": 0.5}}}}
+    print_run(run(dataclasses.replace(END, details=before)), LOCK, None)
+    assert "  output scores: differs by 0.5 at most\n" in capsys.readouterr().out
+    print_run(run(dataclasses.replace(END, details={})), LOCK, None)
+    assert "golden" not in capsys.readouterr().out
+
+
 def test_a_run_that_failed_is_shown_with_its_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
     failed = run(RunEnd(outcome="failed", ended_at=NOON, failure_class="load", failure_message="it broke"))
     print_outcome(failed, LOCK)
@@ -90,7 +114,7 @@ def test_a_run_that_failed_is_shown_with_its_last_lines(capsys: pytest.CaptureFi
 
 
 def test_what_an_imported_record_says_breaks_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    odd = {"cpus": 3, "loadgen": [], "threads": "all", "not_enforced": {}, KEY: 7}
+    odd = {"cpus": 3, "loadgen": [], "threads": "all", "not_enforced": {}, KEY: 7, "golden": {"inputs": 3}}
     print_run(recorded(dataclasses.replace(END, details=odd), lock=LOCK.id, cpu_flags=1, memory="much"), LOCK, None)
     print_runs([recorded(dataclasses.replace(END, details=odd))], {})
     assert "numpy 2.4.0" in capsys.readouterr().out

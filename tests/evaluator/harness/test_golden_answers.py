@@ -21,6 +21,7 @@ Answer = Callable[[Mapping[str, Array]], dict[str, Array]]
 RANDOM = np.random.default_rng(3)
 POINTS = RANDOM.normal(size=(4, 5)).astype(np.float32)
 WEIGHTS = RANDOM.normal(size=(5, 3)).astype(np.float32)
+EXACT = {"largest": 0.0, "absolute": 1e-5, "relative": 0.0}
 SOFTMAX: list[dict[str, Any]] = [{"softmax": {"axis": -1}}]
 
 
@@ -130,8 +131,8 @@ def test_a_sample_of_several_calls_has_the_calls_on_the_second_axis(tmp_path: Pa
     np.savez(tmp_path / "golden.npz", **raw("sound", map(wav, SOUNDS)), **expected)  # type: ignore[arg-type]
     assert heard(tmp_path, 4, peak) == {
         "samples": 3,
-        "inputs": {"sound": {"largest": 0.0}},
-        "outputs": {"peak": {"largest": 0.0}},
+        "inputs": {"sound": EXACT},
+        "outputs": {"peak": EXACT},
     }
     with pytest.raises(Failure, match=r"input sound.*it is float32 \[2, 5\], and float32 \[3, 4\] is expected"):
         heard(tmp_path, 5, peak)
@@ -179,7 +180,7 @@ def test_a_detector_is_held_to_its_outputs_as_it_gives_them(tmp_path: Path) -> N
         ports = [port("boxes", [None, 6, 4]), port("scores", [None, 6, 1])]
         return checked(tmp_path, [port("x", [None, 5])], ports, answer, predictions=terms)
 
-    assert check(boxes, scores)["outputs"] == {"boxes": {"largest": 0.0}, "scores": {"largest": 0.0}}
+    assert check(boxes, scores)["outputs"] == {"boxes": EXACT, "scores": EXACT}
     with pytest.raises(Failure, match="output boxes deviates in 4 of 4 golden samples"):
         check(np.ascontiguousarray(boxes[..., [1, 0, 3, 2]]), scores)
     with pytest.raises(Failure, match="output scores deviates in 4 of 4 golden samples"):

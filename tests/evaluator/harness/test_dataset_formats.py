@@ -4,8 +4,10 @@ import gzip
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,6 +68,17 @@ def test_a_label_that_means_nothing_is_refused(tmp_path: Path, label: str, names
     assert words in refusal(tmp_path, "image-index", split, labels=names)
 
 
+def grey(bits: int) -> bytes:
+    """A PNG of four pixels of so few bits of grey (PNG, section 11.2), which Pillow does not write."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", 4, 1, bits, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0" + bytes(bits // 2))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
 class TestMasks:
     GREY = np.array([[0, 1, 255], [2, 2, 0]], np.uint8)
 
@@ -94,6 +107,43 @@ class TestMasks:
         Image.new("RGB", (2, 2)).save(tmp_path / "m.png")
         words = refusal(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
         assert "m.png: a mask of the mode RGB, where each pixel is one whole number" in words
+
+    @pytest.mark.parametrize("form", ["png", "tiff", "jpeg"])
+    @pytest.mark.parametrize("orientation", [2, 3, 6, 8])
+    def test_a_mask_that_asks_to_be_turned_is_refused(self, tmp_path: Path, form: str, orientation: int) -> None:
+        """Pillow turns a TIFF when it reads it, and nothing else; a picture is turned as its model says."""
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(self.GREY).save(tmp_path / "m.png", form, exif=exif)
+        words = refusal(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
+        assert f"m.png: a mask that asks to be turned (orientation {orientation})" in words
+
+    @pytest.mark.parametrize("form", ["png", "tiff"])
+    @pytest.mark.parametrize("mode", ["L", "P", "I;16"])
+    def test_a_mask_that_says_that_it_stands_upright_is_taken(self, tmp_path: Path, form: str, mode: str) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 1
+        values = self.GREY.astype(np.uint16) * 200 if mode == "I;16" else self.GREY
+        picture = Image.fromarray(values)
+        if mode == "P":
+            picture.putpalette([channel for index in range(256) for channel in (255 - index, index, 7)])
+        picture.save(tmp_path / "m.png", form, exif=exif)
+        samples = opened(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
+        assert samples.labels is not None
+        np.testing.assert_array_equal(np.asarray(samples.labels[0]), values)
+
+    @pytest.mark.parametrize("bits", [2, 4])
+    def test_a_palette_may_have_few_bits_and_grey_may_not(self, tmp_path: Path, bits: int) -> None:
+        values = self.GREY % 3
+        picture = Image.fromarray(values)
+        picture.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+        picture.save(tmp_path / "m.png", bits=bits)
+        samples = opened(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
+        assert samples.labels is not None
+        np.testing.assert_array_equal(np.asarray(samples.labels[0]), values)
+        (tmp_path / "m.png").write_bytes(grey(bits))
+        words = refusal(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
+        assert f"m.png: a mask of {bits} bits of grey" in words
 
     def test_masks_are_read_when_they_are_asked_for(self, tmp_path: Path) -> None:
         samples = opened(tmp_path, "image-index", self.index(tmp_path))  # there is no m.png

@@ -1,5 +1,6 @@
 """Every quality metric, sample by sample: against sums written out, Pillow's masks, and what each refuses."""
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from evaluator.harness.quality import Tally, open_tally
 from evaluator.harness.quality.classes import decisions
 from evaluator.harness.reading import parse_job
 from evaluator.harness.steps.geometry import Geometry
+from evaluator.harness.steps.picture import decode
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:
@@ -122,6 +124,27 @@ def test_pixels_that_were_cropped_away_are_not_compared(job: dict[str, Any]) -> 
         {"scores": np.ones((4, 4), np.int64)}, truth, sample(geometry=Geometry.identity(6, 8).cropped(1, 2, 4, 4))
     )
     assert tally.measures()["miou"].tolist() == [[0, 1, 16, 16]]
+
+
+@pytest.mark.parametrize("form", ["jpeg", "png", "tiff"])
+@pytest.mark.parametrize(("exif", "size", "other"), [("apply", (5, 3), (3, 5)), ("ignore", (3, 5), (5, 3))])
+def test_a_mask_lies_over_the_picture_as_it_was_decoded(
+    form: str, exif: str, size: tuple[int, int], other: tuple[int, int], job: dict[str, Any]
+) -> None:
+    """Of a picture on its side, whatever its reader does by itself; a mask that lies the other way is refused."""
+    orientation = Image.Exif()
+    orientation[0x0112] = 6
+    stream = io.BytesIO()
+    Image.new("RGB", (5, 3)).save(stream, form, exif=orientation)
+    decoded = decode(stream.getvalue(), color="RGB", exif=exif)
+    assert decoded.values.shape[:2] == size
+    truth = np.arange(15, dtype=np.uint8).reshape(size) % 3
+    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": np.repeat(np.repeat(truth, 2, 0), 2, 1)}, truth, sample(geometry=decoded.geometry))
+    assert tally.document()["miou"]["value"] == 1.0
+    message = rf"the picture \[{size[0]}, {size[1]}\], and the label is \[{other[0]}, {other[1]}\]"
+    with pytest.raises(Failure, match=message):
+        tally.add({"scores": np.zeros((10, 6))}, np.zeros(other, np.uint8), sample(geometry=decoded.geometry))
 
 
 @pytest.mark.parametrize(

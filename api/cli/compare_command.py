@@ -11,9 +11,10 @@ from api.cli.artifacts_commands import RUN_PREFIX
 from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
-from api.cli.output import EXIT_REFUSED, say
+from api.cli.output import say
 from api.cli.run_tables import flag
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
+from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:

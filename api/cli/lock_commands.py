@@ -9,7 +9,8 @@ import click
 from api.cli import output
 from api.cli.artifacts_commands import read_text
 from api.cli.invocation import Invocation
-from api.cli.output import EXIT_REFUSED, say
+from api.cli.output import say
+from api.faults import EXIT_REFUSED
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, UnavailableError
 

@@ -5,16 +5,9 @@ import os
 import sys
 import traceback
 
-from api.cli.output import (
-    EXIT_CONFLICT,
-    EXIT_INTEGRITY,
-    EXIT_INTERRUPTED,
-    EXIT_INVALID,
-    EXIT_REFUSED,
-    EXIT_UNAVAILABLE,
-    show_error,
-)
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from api.cli.output import show_error
+from api.faults import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
+from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 
 COLLECT_EVERY = 100_000
 """Containers made, less those freed, between two searches for cycles."""
@@ -65,7 +58,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one message
         shown = explained(error)
         show_error(shown, as_json="--json" in arguments)
-        return exit_code(shown)
+        return fault_of(shown).exit_code
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -86,16 +79,3 @@ def explained(error: Exception) -> BenchlockError:
         f"a fault in benchlock itself: {type(error).__name__}: {error}",
         next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
     )
-
-
-def exit_code(error: Exception) -> int:
-    """The exit code of an error's class, as the command line's contract lists them."""
-    from registry.resolution.conflicts import ConflictError  # noqa: PLC0415
-
-    codes: tuple[tuple[type[Exception], int], ...] = (
-        (ConflictError, EXIT_CONFLICT),
-        (IntegrityError, EXIT_INTEGRITY),
-        (UnavailableError, EXIT_UNAVAILABLE),
-        (RefusedError, EXIT_REFUSED),
-    )
-    return next((code for kind, code in codes if isinstance(error, kind)), EXIT_INVALID)

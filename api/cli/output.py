@@ -9,8 +9,6 @@ from typing import Any, Final
 from artifacts.errors import BenchlockError
 from artifacts.progress import Advance
 
-EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
-
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 

@@ -8,11 +8,12 @@ from api.cli import output
 from api.cli.artifacts_commands import RUN_PREFIX
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
-from api.cli.output import EXIT_REFUSED, say
+from api.cli.output import say
 from api.cli.run_documents import claim_document, repetition_document
 from api.cli.run_tables import print_claims, print_outcome, print_repetition
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.cli.runs_commands import answer_document, claims, print_answer
+from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:

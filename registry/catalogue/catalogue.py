@@ -5,7 +5,7 @@ Published rows never change; a yank is a further row. The database itself refuse
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -13,15 +13,16 @@ from sqlalchemy import Engine, func, insert, select
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.access.actors import acting
-from registry.access.log import note
 from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_published
+from registry.catalogue.pages import Listing, version_page
 from registry.catalogue.queries import entries, entry, of_version, platforms_here, unknown_name, unknown_version
 from registry.catalogue.rows import key_of, reference_of
+from registry.catalogue.selection import newest_published
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
+from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedPlatform, load
 from registry.manifests import Manifest
 from registry.manifests.identity import manifest_digest, parse_published
@@ -47,7 +48,6 @@ class Catalogue:
         and keeps the collection of garbage away until this returns.
 
         Raises:
-            ForbiddenError: who is acting may not publish versions of that name.
             VersionTakenError: the version is published with other content.
         """
         with writing(self._engine) as connection:
@@ -108,11 +108,33 @@ class Catalogue:
         with reading(self._engine) as connection:
             return entries(connection, kind)
 
+    def page(self, listing: Listing, limit: int) -> tuple[Entry, ...]:
+        """At most ``limit`` of what is published, by kind, name and version."""
+        with reading(self._engine) as connection:
+            return version_page(connection, listing, limit)
+
+    def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
+        """The newest version that ``constraint`` admits, as ``selection.newest`` says, by a few seeks in indexes.
+
+        Raises:
+            UnknownNameError: nothing of that name is published, or no version that is admitted.
+        """
+        with reading(self._engine) as connection:
+            return entry(connection, newest_published(connection, kind, name, constraint))
+
+    def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
+        """The text of the manifest as published, whose digest the version has, and its sources. Raises as ``get``."""
+        with reading(self._engine) as connection:
+            query = select(manifests.c.content, manifests.c.sources).where(of_version(manifests, reference))
+            row = connection.execute(query).first()
+            if row is None:
+                raise unknown_version(connection, reference)
+            return row.content, json.loads(row.sources)
+
     def yank(self, reference: Reference, reason: str) -> bool:
         """Hide a version from new resolutions; false where it is yanked for that reason already.
 
         Raises:
-            ForbiddenError: who is acting may not yank versions of that name.
             UnknownNameError: it is not published.
             InvalidInputError: no reason is given.
         """
@@ -121,7 +143,7 @@ class Catalogue:
         return self._mark(reference, yanked=True, reason=reason)
 
     def unyank(self, reference: Reference) -> bool:
-        """Undo a yank; false where there is none. Raises as ``yank``."""
+        """Undo a yank; false where there is none. Raises ``UnknownNameError`` as ``yank``."""
         return self._mark(reference, yanked=False, reason="")
 
     @contextmanager
@@ -184,11 +206,6 @@ class Catalogue:
             )
         return Digest(found[0])
 
-    def note(self, action: str, target: str) -> None:
-        """Write down what is about to be done outside of the database."""
-        with writing(self._engine) as connection:
-            note(connection, action, target, self._clock())
-
     def live_digests(self) -> Iterator[Digest]:
         """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
         named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
@@ -205,16 +222,13 @@ class Catalogue:
                     yield Digest(digest)
 
     def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
-        acting().require_publishing(reference.name)
         with writing(self._engine) as connection:
             wanted = reason if yanked else None
             if entry(connection, reference).yanked == wanted:
                 return False
             last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
-            at = self._clock()
-            row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": at}
+            row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": self._clock()}
             connection.execute(insert(yanks), key_of(reference) | row)
-            note(connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at)
         return True
 
 

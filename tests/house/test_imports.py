@@ -30,13 +30,17 @@ HEAVY = (
 NOT_FOR_ANSWERS = {
     *HEAVY,
     "alembic",
+    "api.http",
     "evaluator.runner.engine",
     "evaluator.statistics.metrics",
+    "granian",
     "greenlet",
     "httpx",
     "installer",
+    "litestar",
     "numpy",
     "pip",
+    "prometheus_client",
     "pydantic",
     "rich",
     "safetensors",
@@ -93,6 +97,11 @@ def loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize("library", OWNED)
 def test_a_library_has_at_most_its_owners(library: str) -> None:
     assert len(importers(library)) <= SEVERAL_OWNERS.get(library, 1), importers(library)
+
+
+@pytest.mark.parametrize("library", ["litestar", "granian", "prometheus_client", "uvloop"])
+def test_the_service_alone_knows_what_serves_it(library: str) -> None:
+    assert all(module.startswith("api/http/") for module in importers(library))
 
 
 def test_the_registry_and_the_artifacts_load_nothing_heavy() -> None:

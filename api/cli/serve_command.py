@@ -1,0 +1,34 @@
+"""serve: the registry over HTTP, until the process is told to end."""
+
+import click
+
+from api.cli.invocation import Invocation
+from api.cli.output import say
+from artifacts.errors import InvalidInputError
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The port.")
+@click.option("--open", "is_open", is_flag=True, help="Let in whoever reaches it, without a token: on loopback alone.")
+@click.pass_obj
+def serve(invocation: Invocation, host: str, port: int, *, is_open: bool) -> None:
+    """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
+    from api.http.app import create_app  # noqa: PLC0415 - no other command needs a server
+    from api.http.guards import Open, is_loopback  # noqa: PLC0415
+    from api.http.logs import log_to_stderr  # noqa: PLC0415
+    from api.http.serving import serve as serve_app  # noqa: PLC0415
+
+    if not is_open:
+        raise InvalidInputError("there are no tokens yet", where="--open", next_step="say --open, to do without")
+    if not is_loopback(host):
+        raise InvalidInputError(
+            f"--open lets in whoever reaches {host}, and that may be anyone",
+            where=f"--host {host}",
+            next_step="leave --open out, so that tokens are asked for, or listen at 127.0.0.1",
+        )
+    registry = invocation.opened
+    app = create_app(registry, authority=Open())
+    log_to_stderr()
+    place = f"[{host}]" if ":" in host else host
+    serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"))

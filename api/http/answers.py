@@ -1,0 +1,86 @@
+"""Every error as a problem (RFC 9457): those of the rooms below, Litestar's own, and faults that nobody foresaw."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from api.faults import INTERNAL, Fault, fault_of_status
+from api.http.logs import REQUEST_ID, log
+from api.wire.problems import MEDIA_TYPE, Problem, problem_of
+from artifacts.errors import BenchlockError, InvalidInputError
+
+_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"www-authenticate": 'Bearer realm="benchlock"'},
+    429: {"retry-after": "1"},
+    503: {"retry-after": "5"},
+}
+
+
+def on_error(_: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
+    """An error that says what, where and the next step."""
+    problem = problem_of(error, REQUEST_ID.get())
+    if problem.status >= INTERNAL.status:
+        log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+    return _response(problem)
+
+
+def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """What Litestar refuses by itself: an unknown path or method, a body or a parameter that it cannot read."""
+    fault = fault_of_status(error.status_code)
+    if fault is INTERNAL:
+        return on_fault(request, error)
+    told = InvalidInputError(_said(request, error), where=request.scope["path"], next_step=_next_step(error))
+    told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
+    if told.problems:
+        told.what = "; ".join(one.what if one.where is None else f"{one.where}: {one.what}" for one in told.problems)
+    return _response(problem_of(told, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault)
+
+
+def on_fault(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A fault in the server: its log has all of it, the client its id."""
+    log.error("a fault in the server", exc_info=error)
+    told = BenchlockError(
+        "a fault in the server itself", next_step="its log says more under this request's id: report that"
+    )
+    return _response(problem_of(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
+
+
+ON_ERRORS: Final = {BenchlockError: on_error, HTTPException: on_http_error, Exception: on_fault}
+
+
+def _response(
+    problem: Problem, headers: Mapping[str, str] | None = None, *, status: int = 0, fault: Fault | None = None
+) -> Response[bytes]:
+    if fault is not None:
+        problem = msgspec.structs.replace(problem, code=fault.reason, status=status or fault.status)
+    given = {name.lower(): value for name, value in (headers or {}).items()}
+    return Response(
+        msgspec.json.encode(problem),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **given},
+    )
+
+
+def _said(request: Request[Any, Any, Any], error: HTTPException) -> str:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return "nothing is served under this path"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"this resource has no {request.method}"
+    return error.detail or HTTPStatus(error.status_code).description
+
+
+def _next_step(error: HTTPException) -> str | None:
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        return "GET /v1/openapi.json lists all there is"
+    return None
+
+
+def _problem(one: dict[str, Any]) -> InvalidInputError:
+    source = str(getattr(one.get("source"), "value", one.get("source") or ""))
+    place = " ".join(part for part in (source, str(one.get("key") or "")) if part)
+    return InvalidInputError(str(one["message"]), where=place or None)

@@ -1,0 +1,62 @@
+"""The application: all routes under ``/v1``, one guard, one form of errors, and the document that describes them."""
+
+from typing import Final
+
+from litestar import Litestar, Router
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, License, SecurityScheme
+
+from api.http.answers import ON_ERRORS
+from api.http.guards import Authority, Open, check_needs, guard_with
+from api.http.kept import Kept
+from api.http.observed import Observed
+from api.http.routes import ROUTERS
+from api.http.service import Service
+from api.http.settings import VERSION, Settings
+from api.http.work import Work
+from api.wiring import Registry
+
+PREFIX: Final = "/v1"
+
+
+class _Unlisted(Router):
+    """Where Litestar's own pages about the document would be: there are none, the document is a route like others."""
+
+    def register(self, value: object) -> list[object]:  # type: ignore[override] # nothing is registered
+        del value
+        return []
+
+
+def create_app(registry: Registry, settings: Settings | None = None, authority: Authority | None = None) -> Litestar:
+    """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
+    settings, authority = settings or Settings(), authority or Open()
+    at_once = registry.database.dialect.name == "sqlite"
+    service = Service(registry, authority, settings, Work(settings.threads, at_once=at_once), Kept(settings.kept_bytes))
+    app = Litestar(
+        route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
+        guards=[guard_with(authority)],
+        exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
+        request_max_body_size=settings.largest_body,
+        openapi_config=_described(),
+        on_shutdown=[service.work.end],
+        logging_config=None,
+        debug=False,
+    )
+    check_needs(app.routes)
+    app.asgi_handler = Observed(app.asgi_handler, service.tally, settings.body_seconds)
+    app.state.service = service
+    return app
+
+
+def _described() -> OpenAPIConfig:
+    bearer = SecurityScheme(type="http", scheme="bearer", description="A token of this registry.")
+    return OpenAPIConfig(
+        title="benchlock",
+        version=VERSION,
+        description="A reproducible artifact registry and evaluation store for deep learning.",
+        license=License(name="Apache-2.0", identifier="Apache-2.0"),
+        components=Components(security_schemes={"token": bearer}),
+        security=[{"token": []}],
+        use_handler_docstrings=True,
+        openapi_router=_Unlisted(f"{PREFIX}/described", route_handlers=[]),
+    )

@@ -1,0 +1,42 @@
+"""Logs as lines of JSON on standard error: what happened, when, in answer to which request. No header is logged."""
+
+import logging
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+NAME: Final = "benchlock"
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Of the request that is being answered."""
+
+log = logging.getLogger(NAME)
+
+
+class JsonLines(logging.Formatter):
+    """One line a record; what ``extra={"fields": …}`` brings stands beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        if (request := REQUEST_ID.get()) is not None:
+            line["request_id"] = request
+        line |= getattr(record, "fields", {})
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return msgspec.json.encode(line).decode()
+
+
+def log_to_stderr() -> None:
+    """Have everything that is logged, by libraries too, written as lines of JSON."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [lines]
+    root.setLevel(logging.WARNING)
+    log.setLevel(logging.INFO)

@@ -1,0 +1,107 @@
+"""Around the whole application: an id for each request, a line in the log, the figures, and patience with its body."""
+
+import asyncio
+import re
+import secrets
+import time
+from typing import Any, Final
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from api.http.guards import CALLER
+from api.http.logs import REQUEST_ID, log
+from api.http.tally import UNROUTED, Tally
+from artifacts.errors import InvalidInputError
+
+HEADER: Final = b"x-request-id"
+_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_ID_BYTES: Final = 12
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+_QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
+"""Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
+
+
+class TooSlowError(InvalidInputError):
+    """The client began a request, and did not go on with it."""
+
+    code = "too-slow"
+
+
+class Observed:
+    """An application that is watched. What the client calls its request is taken over, where it is a plain word."""
+
+    def __init__(self, app: ASGIApp, tally: Tally, body_seconds: float) -> None:
+        self._app = app
+        self._tally = tally
+        self._patience = body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.WEBSOCKET:
+            await send({"type": "websocket.close", "code": 1008, "reason": "not served"})
+            return
+        await self._observe(scope, receive, send)
+
+    async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        began, status = time.perf_counter(), 500
+        given = _id(scope)
+        REQUEST_ID.set(given)
+        CALLER.set(None)
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    (HEADER, given.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        self._tally.under_way.inc()
+        try:
+            await self._app(scope, self._patient(receive) if scope["method"] in _WITH_BODY else receive, answer)
+        finally:
+            self._tally.under_way.dec()
+            self._tell(scope, status, time.perf_counter() - began)
+
+    def _patient(self, receive: Receive) -> Receive:
+        """The pieces of a body, each of which may take so long and no longer."""
+
+        async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
+            try:
+                async with asyncio.timeout(self._patience):
+                    return await receive()
+            except TimeoutError as error:
+                raise TooSlowError(
+                    f"nothing came for {self._patience:g} seconds in the middle of a request", next_step="send it again"
+                ) from error
+
+        return received
+
+    def _tell(self, scope: HTTPScope, status: int, seconds: float) -> None:
+        route = scope.get("path_template") or UNROUTED
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._tally.answered(method, route, status, seconds)
+        if route in _QUIET and status < 400:  # noqa: PLR2004 - where errors begin
+            return
+        caller, client = CALLER.get(), scope.get("client")
+        fields = {
+            "method": method,
+            "path": scope["path"],
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 6),
+            "caller": None if caller is None else caller.name,
+            "client": None if client is None else client[0],
+        }
+        log.info("answered", extra={"fields": fields})
+
+
+def _id(scope: HTTPScope) -> str:
+    for name, value in scope["headers"]:
+        if name == HEADER and _ID.fullmatch(value):
+            return value.decode()
+    return secrets.token_hex(_ID_BYTES)

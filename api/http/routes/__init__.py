@@ -1,0 +1,16 @@
+"""The routes, a module a resource: each has ``routes(service)``, which makes its router."""
+
+from collections.abc import Callable
+from typing import Final
+
+from litestar import Router
+
+from api.http.routes import artifacts, described, health
+from api.http.service import Service
+
+ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
+    health.routes,
+    described.routes,
+    artifacts.routes,
+)
+"""What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

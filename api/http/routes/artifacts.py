@@ -1,0 +1,160 @@
+"""Artifacts and their versions: pages of them, and one with its manifest."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, Router, get
+from litestar.openapi.spec import Example
+from litestar.params import Parameter
+
+from api.http.conditional import tagged
+from api.http.documented import answers, content, nothing
+from api.http.guards import READ
+from api.http.pages import Cursor, Limit, bounded
+from api.http.service import Service
+from api.wire.artifacts import VersionDocument, VersionPage, entry_on_wire
+from api.wire.cursors import cursor_of, key_of
+from artifacts.digest import digest_bytes
+from artifacts.errors import InvalidInputError
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Entry
+from registry.catalogue.pages import Listing, key_of_entry
+from registry.constraints import Constraint
+from registry.names import Kind, Name, Reference, parse_name, parse_target
+from registry.versions import parse_version
+
+LATEST = "latest"
+"""In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
+
+_ENTRY = {
+    "kind": "model",
+    "name": "acme/resnet8",
+    "version": "1.0.0",
+    "digest": "sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
+    "published_at": "2026-11-20T12:00:00Z",
+    "yanked": None,
+}
+_PAGE = {"artifacts": [_ENTRY], "next": "WyJtb2RlbCIsImFjbWUvcmVzbmV0OCIsIjEuMC4wIl0"}
+
+KindIn = Annotated[Kind, Parameter(description="What it is.")]
+NameIn = Annotated[
+    str,
+    Parameter(
+        description="NAME or NAMESPACE/NAME, and after `@` a version, a constraint, or `latest`.",
+        examples=[Example(value="acme/resnet8@1.0.0")],
+    ),
+]
+OptionalKind = Annotated[Kind | None, Parameter(description="Only of this kind.", required=False)]
+OptionalName = Annotated[
+    str | None,
+    Parameter(
+        description="Only versions of this name.",
+        required=False,
+        examples=[Example(value="acme/resnet8")],
+        max_length=128,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    Parameter(description="Only of this namespace.", required=False, examples=[Example(value="acme")], max_length=128),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/artifacts``."""
+    catalogue = service.registry.catalogue
+
+    @get(
+        "/artifacts",
+        opt=READ,
+        summary="List versions",
+        responses=answers("invalid-input", success={200: content(VersionPage, "A page of versions.", _PAGE)}),
+    )
+    async def list_versions(
+        kind: OptionalKind = None,
+        name: OptionalName = None,
+        namespace: Namespace = None,
+        cursor: Cursor = None,
+        limit: Limit = None,
+    ) -> VersionPage:
+        """Versions by kind, name and version, yanked ones too; all of a name with ``kind`` and ``name``."""
+        most = bounded(limit, service.settings)
+        after = None if cursor is None else key_of(cursor, 3)
+        listing = Listing(
+            kind,
+            None if name is None else parse_name(name),
+            None if namespace is None else _namespace(namespace),
+            None if after is None else (after[0], after[1], after[2]),
+        )
+        return _page(await service.work.look_up(catalogue.page, listing, most + 1), most)
+
+    @get(
+        "/artifacts/{kind:str}/{name:path}",
+        opt=READ,
+        summary="Read a version",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: content(VersionDocument, "The version.", _ENTRY | {"manifest": {"kind": "model"}, "sources": {}}),
+                304: nothing("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
+        entry = await service.work.look_up(_found, catalogue, f"{kind}{name}")
+        tag, key = _tag(entry), (entry.digest, entry.yanked)
+        text = service.kept.get(key)
+        if text is None:
+            text = await service.work.look_up(_document, catalogue, entry)
+            service.kept.put(key, text)
+        return tagged(text, tag, request.headers.get("if-none-match"))
+
+    return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])
+
+
+def _page(found: tuple[Entry, ...], most: int) -> VersionPage:
+    """A page of ``most``, of one more if there are."""
+    shown = found[:most]
+    more = cursor_of(key_of_entry(shown[-1])) if len(found) > most else msgspec.UNSET
+    return VersionPage(artifacts=tuple(map(entry_on_wire, shown)), next=more)
+
+
+def _found(catalogue: Catalogue, target: str) -> Entry:
+    kind, name, wanted = parse_target(target)
+    if wanted is None:
+        raise InvalidInputError(
+            f"{target} names no version",
+            where=target,
+            next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
+        )
+    exact = _exact(kind, name, wanted)
+    if exact is not None:
+        return catalogue.get(exact)
+    return catalogue.newest(kind, name, None if wanted == LATEST else Constraint.parse(wanted))
+
+
+def _exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
+    try:
+        return Reference(kind, name, parse_version(wanted))
+    except InvalidInputError:
+        return None
+
+
+def _tag(entry: Entry) -> str:
+    """Of the whole answer: what is published under the digest never changes, but may be yanked."""
+    if entry.yanked is None:
+        return entry.digest
+    return digest_bytes(f"{entry.digest} {entry.yanked}".encode())
+
+
+def _document(catalogue: Catalogue, entry: Entry) -> bytes:
+    manifest, sources = catalogue.content(entry.reference)
+    parts = msgspec.structs.asdict(entry_on_wire(entry))
+    return msgspec.json.encode(VersionDocument(**parts, manifest=msgspec.Raw(manifest.encode()), sources=dict(sources)))
+
+
+def _namespace(text: str) -> str:
+    """A namespace is what stands before the ``/`` of a name."""
+    return parse_name(f"{text}/x").partition("/")[0]

@@ -1,0 +1,39 @@
+"""The OpenAPI document of all routes."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, Router, get
+
+from api.http.conditional import tagged
+from api.http.documented import answers, content, nothing
+from api.http.guards import PUBLIC
+from api.http.service import Service
+from artifacts.digest import digest_bytes
+
+
+def routes(service: Service) -> Router:
+    """``/v1/openapi.json``."""
+
+    @get(
+        "/openapi.json",
+        opt=PUBLIC,
+        security=[],
+        summary="This document",
+        responses=answers(
+            public=True,
+            success={
+                200: content(dict[str, Any], "OpenAPI 3.1.", {"openapi": "3.1.0"}),
+                304: nothing("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def document(request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Every route with its parameters, bodies, answers and examples."""
+        text = service.kept.get("openapi.json")
+        if text is None:
+            text = msgspec.json.encode(request.app.openapi_schema.to_schema())
+            service.kept.put("openapi.json", text)
+        return tagged(text, digest_bytes(text), request.headers.get("if-none-match"))
+
+    return Router("", route_handlers=[document], tags=["health"])

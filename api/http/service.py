@@ -1,0 +1,24 @@
+"""What every router is handed: the registry, who is let in, and where work is done."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from api.http.guards import Authority
+from api.http.kept import Kept
+from api.http.settings import Settings
+from api.http.tally import Tally
+from api.http.work import Work
+from api.wiring import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it."""
+
+    registry: Registry
+    authority: Authority
+    settings: Settings
+    work: Work
+    kept: Kept
+    tally: Tally = field(default_factory=Tally)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)

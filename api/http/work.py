@@ -1,0 +1,37 @@
+"""Where the work of a request is done: on the loop what is over at once, in a few threads all the rest."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Work:
+    """Threads for what reads files, writes to the database or computes.
+
+    ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
+    the database is a server, nobody waits for it on the loop.
+    """
+
+    def __init__(self, threads: int, *, at_once: bool) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
+        self._at_once = at_once
+
+    async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what reads a few rows by an index, and nothing else."""
+        if self._at_once:
+            return act(*args, **kwargs)
+        return await self.do(act, *args, **kwargs)
+
+    async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do anything else, in a thread, with the context of the request."""
+        context = copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(act, *args, **kwargs))
+
+    def end(self) -> None:
+        """Let what is being done come to its end, and begin nothing more."""
+        self._pool.shutdown(cancel_futures=True)

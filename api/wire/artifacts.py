@@ -1,0 +1,117 @@
+"""Artifacts on the way: what is listed, one version with its manifest, and what a publisher sends and is told."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from artifacts.digest import Digest, parse_digest
+from registry.catalogue.entries import Entry, Published
+from registry.names import Kind, Reference, parse_name
+from registry.versions import parse_version
+
+Name = Annotated[str, Meta(examples=["acme/resnet8"], max_length=128)]
+Version = Annotated[str, Meta(examples=["1.0.0"], max_length=128)]
+DigestText = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class VersionEntry(Struct, frozen=True, kw_only=True):
+    """A published version. ``digest`` is its manifest's; ``yanked`` is the reason, where it is yanked."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    published_at: datetime
+    yanked: str | None
+
+
+class VersionPage(Struct, frozen=True, kw_only=True):
+    """Versions by kind, name and version; ``next`` is the cursor of what follows, absent at the end."""
+
+    artifacts: tuple[VersionEntry, ...]
+    next: str | UnsetType = UNSET
+
+
+class VersionDocument(VersionEntry, frozen=True, kw_only=True):
+    """A version with its manifest, whose bytes are those of the digest, and where its files came from."""
+
+    manifest: Raw
+    sources: dict[str, str]
+
+
+class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version to publish: every file with its digest and size, and none with a source; its blobs are sent before.
+
+    ``digest`` is what the sender takes the manifest's to be. ``authored`` and ``sources`` are kept beside it.
+    """
+
+    manifest: dict[str, Any]
+    authored: str = ""
+    sources: dict[str, str] = {}
+    digest: DigestText | UnsetType = UNSET
+    dry_run: bool = False
+
+
+class PublishedVersion(Struct, frozen=True, kw_only=True):
+    """What publishing did, or with a dry run would do: ``changed`` is false where the same content was there already.
+
+    ``warnings`` say what is odd, and no reason to refuse.
+    """
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    changed: bool
+    warnings: tuple[str, ...] = ()
+
+
+class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That nobody should choose a version any more, and why; or, with ``undo``, that it may be chosen again."""
+
+    target: Annotated[str, Meta(examples=["model/acme/resnet8@1.0.0"], max_length=400)]
+    reason: Annotated[str, Meta(max_length=4000)] = ""
+    undo: bool = False
+
+
+class Yanked(Struct, frozen=True, kw_only=True):
+    """``changed`` is false where it was so already."""
+
+    target: str
+    yanked: bool
+    changed: bool
+
+
+def entry_on_wire(entry: Entry) -> VersionEntry:
+    return VersionEntry(
+        kind=entry.reference.kind,
+        name=entry.reference.name,
+        version=str(entry.reference.version),
+        digest=entry.digest,
+        published_at=entry.published_at,
+        yanked=entry.yanked,
+    )
+
+
+def entry_of(entry: VersionEntry) -> Entry:
+    return Entry(_reference(entry), parse_digest(entry.digest), entry.published_at, entry.yanked)
+
+
+def published_on_wire(published: Published, warnings: tuple[str, ...] = ()) -> PublishedVersion:
+    return PublishedVersion(
+        kind=published.reference.kind,
+        name=published.reference.name,
+        version=str(published.reference.version),
+        digest=published.digest,
+        changed=published.changed,
+        warnings=warnings,
+    )
+
+
+def published_of(published: PublishedVersion) -> Published:
+    return Published(_reference(published), Digest(published.digest), published.changed)
+
+
+def _reference(one: VersionEntry | PublishedVersion) -> Reference:
+    return Reference(one.kind, parse_name(one.name), parse_version(one.version))

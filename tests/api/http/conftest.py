@@ -1,0 +1,42 @@
+"""A service over an empty registry, and one with a few versions, asked without a socket in between."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from litestar import Litestar
+from litestar.testing import TestClient
+from sqlalchemy import Engine
+
+from api.http.app import create_app
+from api.wiring import Registry
+from artifacts.local import LocalStore
+from evaluator.records.records import Records
+from registry.catalogue.catalogue import Catalogue
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+Client = TestClient[Litestar]
+
+
+class Clock:
+    """It goes on by a second each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def registry(database: Engine, tmp_path: Path) -> Registry:
+    return Registry(tmp_path, LocalStore(tmp_path / "blobs"), Catalogue(database, Clock()), Records(database), database)
+
+
+@pytest.fixture
+def client(registry: Registry) -> Iterator[Client]:
+    with TestClient(create_app(registry), raise_server_exceptions=False) as client:
+        yield client

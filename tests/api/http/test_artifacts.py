@@ -1,0 +1,105 @@
+"""Artifacts over HTTP: pages, one version, and what a client has already."""
+
+import msgspec
+import pytest
+
+from api.wire.artifacts import VersionDocument, VersionPage, entry_of
+from api.wiring import Registry
+from artifacts.digest import digest_bytes
+from registry.names import parse_reference
+from tests.api.http.conftest import Client
+from tests.support.frameworks import publish_framework
+
+VERSIONS = {"acme/ort": ("1.0.0", "1.1.0", "2.0.0-rc.1"), "ort": ("1.0.0+build.5",)}
+
+
+@pytest.fixture
+def shelf(registry: Registry) -> Registry:
+    for name, versions in VERSIONS.items():
+        for version in versions:
+            publish_framework(registry.catalogue, registry.store, name, version)
+    return registry
+
+
+def test_pages_in_a_row_are_what_is_published(client: Client, shelf: Registry) -> None:
+    found, query = [], "limit=3"
+    while query:
+        page = msgspec.json.decode(client.get(f"/v1/artifacts?{query}").content, type=VersionPage)
+        found += map(entry_of, page.artifacts)
+        query = "" if page.next is msgspec.UNSET else f"limit=3&cursor={page.next}"
+    assert tuple(found) == shelf.catalogue.list()
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [("kind=framework&name=ort", ["ort"]), ("namespace=acme", ["acme/ort"]), ("kind=model", []), ("name=nobody", [])],
+)
+def test_a_list_is_narrowed(client: Client, shelf: Registry, query: str, names: list[str]) -> None:
+    page = client.get(f"/v1/artifacts?{query}").json()
+    assert sorted({one["name"] for one in page["artifacts"]}) == names
+    assert "next" not in page
+    assert shelf
+
+
+@pytest.mark.parametrize(
+    ("target", "version"),
+    [
+        ("acme/ort@1.0.0", "1.0.0"),
+        ("acme/ort@^1.0", "1.1.0"),
+        ("acme/ort@latest", "1.1.0"),
+        ("acme/ort@=2.0.0-rc.1", "2.0.0-rc.1"),
+        ("ort@1.0.0", "1.0.0+build.5"),
+        ("ort@1.0.0+other", "1.0.0+build.5"),
+    ],
+)
+def test_one_version_comes_with_its_manifest(client: Client, shelf: Registry, target: str, version: str) -> None:
+    answer = client.get(f"/v1/artifacts/framework/{target}")
+    document = msgspec.json.decode(answer.content, type=VersionDocument)
+    assert document.version == version
+    assert digest_bytes(bytes(document.manifest)) == document.digest
+    assert entry_of(document) == shelf.catalogue.get(entry_of(document).reference)
+    assert answer.headers["etag"] == f'"{document.digest}"'
+
+
+def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client, shelf: Registry) -> None:
+    path, catalogue = "/v1/artifacts/framework/acme/ort@1.0.0", shelf.catalogue
+    tag = client.get(path).headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = client.get(path, headers={"if-none-match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    reference = parse_reference("framework/acme/ort@1.0.0")
+    catalogue.yank(reference, "wrong weights")
+    changed = client.get(path, headers={"if-none-match": tag})
+    assert (changed.status_code, changed.json()["yanked"]) == (200, "wrong weights")
+    assert changed.headers["etag"] != tag
+    catalogue.unyank(reference)
+    assert client.get(path, headers={"if-none-match": tag}).status_code == 304
+
+
+REFUSED = [
+    ("framework/acme/ort@9.0.0", 404, "unknown-name"),
+    ("framework/nobody@1.0.0", 404, "unknown-name"),
+    ("framework/acme/ort@^7", 404, "unknown-name"),
+    ("framework/acme/ort", 422, "invalid-input"),
+    ("framework/acme/ort@", 422, "invalid-input"),
+    ("framework/acme/ort@not a version", 422, "invalid-input"),
+    ("framework/Acme/ort@1.0.0", 422, "invalid-input"),
+    ("framework/%2e%2e/%2e%2e/etc@1.0.0", 422, "invalid-input"),
+    ("framework/a%00b@1.0.0", 422, "invalid-input"),
+    ("weights/acme/ort@1.0.0", 400, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("target", "status", "code"), REFUSED)
+def test_what_is_no_version_is_a_problem(client: Client, shelf: Registry, target: str, status: int, code: str) -> None:
+    answer = client.get(f"/v1/artifacts/{target}")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert shelf
+
+
+def test_a_page_that_cannot_be_is_a_problem(client: Client) -> None:
+    for query in ("cursor=x", "cursor=WzFd", "limit=0", "limit=many", "kind=weights", "name=A", "namespace=a/b"):
+        answer = client.get(f"/v1/artifacts?{query}")
+        assert answer.status_code in (400, 422), query
+        assert answer.json()["code"] in ("malformed", "invalid-input"), query

@@ -1,0 +1,218 @@
+"""What holds for every route: needs, problems, request ids, figures, logs, and the document that describes them."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar import Router, get
+from litestar.testing import TestClient
+
+from api.http import app as application
+from api.http.app import create_app
+from api.http.guards import NEEDS, READ, Caller, ForbiddenError, Need, UnauthorizedError, is_loopback, require
+from api.http.logs import JsonLines
+from api.http.service import Service
+from api.wire.problems import Problem
+from api.wiring import Registry
+from artifacts.errors import UnavailableError
+from tests.api.http.conftest import Client
+
+SECRET = "blk_0123456789abcdef"
+
+
+class Reader:
+    name = "reader"
+
+    def require(self, need: Need, target: str = "") -> None:
+        if need != "read":
+            raise ForbiddenError(f"{self.name} may not {need} {target}")
+
+
+class OneToken:
+    def caller(self, token: str | None) -> Caller:
+        if token != SECRET:
+            raise UnauthorizedError("no such token")
+        return Reader()
+
+
+def odd_routes(_: Service) -> Router:
+    @get("/broken", opt=READ)
+    async def broken() -> None:
+        raise KeyError("a secret of the house")
+
+    @get("/away", opt=READ)
+    async def away() -> None:
+        raise UnavailableError("the disk is full")
+
+    @get("/special", opt=READ)
+    async def special() -> None:
+        require("publish", "acme/resnet8")
+
+    return Router("", route_handlers=[broken, away, special])
+
+
+def forgotten(_: Service) -> Router:
+    @get("/forgotten")
+    async def undeclared() -> None: ...
+
+    return Router("", route_handlers=[undeclared])
+
+
+@pytest.fixture
+def odd(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setattr(application, "ROUTERS", (*application.ROUTERS, odd_routes))
+    return TestClient(create_app(registry, authority=OneToken()), raise_server_exceptions=False)
+
+
+def test_every_route_says_what_it_needs(client: Client) -> None:
+    routes = [one for route in client.app.routes for one in getattr(route, "route_handlers", ())]
+    assert routes
+    assert all(one.opt["needs"] in NEEDS for one in routes if one.http_methods != {"OPTIONS"})
+
+
+def test_what_only_public_routes_may_be_asked_without_a_token(odd: Client) -> None:
+    public = {"/v1/health", "/v1/ready", "/v1/openapi.json"}
+    with odd:
+        for path, methods in odd.get("/v1/openapi.json").json()["paths"].items():
+            for method in methods:
+                answer = odd.request(method, path.format(kind="model", name="x@1.0.0"))
+                assert (answer.status_code == 401) == (path not in public), (method, path)
+
+
+def test_an_application_with_an_undeclared_route_does_not_start(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "ROUTERS", (*application.ROUTERS, forgotten))
+    with pytest.raises(ValueError, match="/v1/forgotten needs None"):
+        create_app(registry)
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status", "code"),
+    [
+        ("/v1/artifacts", None, 401, "unauthorized"),
+        ("/v1/artifacts", "Bearer wrong", 401, "unauthorized"),
+        ("/v1/artifacts", f"Basic {SECRET}", 401, "unauthorized"),
+        ("/v1/artifacts", f"bearer {SECRET}", 200, None),
+        ("/v1/special", f"Bearer {SECRET}", 403, "forbidden"),
+        ("/v1/away", f"Bearer {SECRET}", 503, "unavailable"),
+        ("/v1/broken", f"Bearer {SECRET}", 500, "internal"),
+        ("/v1/health", None, 200, None),
+    ],
+)
+def test_who_asks_gets_what_the_authority_allows(
+    odd: Client, path: str, header: str | None, status: int, code: str | None
+) -> None:
+    with odd:
+        answer = odd.get(path, headers={} if header is None else {"authorization": header})
+    assert (answer.status_code, answer.json().get("code")) == (status, code)
+    assert "secret" not in answer.text
+    if status == 401:
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    if code:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["request_id"] == answer.headers["x-request-id"]
+        assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/", 404, "unknown-name"),
+        ("GET", "/v1", 404, "unknown-name"),
+        ("GET", "/v1/nothing", 404, "unknown-name"),
+        ("GET", "/v1/described/openapi.json", 404, "unknown-name"),
+        ("GET", "/schema", 404, "unknown-name"),
+        ("DELETE", "/v1/health", 405, "method-not-allowed"),
+        ("TRACE", "/v1/health", 405, "method-not-allowed"),
+    ],
+)
+def test_what_is_not_there_is_a_problem(client: Client, method: str, path: str, status: int, code: str) -> None:
+    answer = client.request(method, path)
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert set(problem) <= set(Problem.__struct_fields__)
+    assert problem["next"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("my-request.1", True), ("", False), ("a b", False), ("x" * 65, False), ('"}{', False)]
+)
+def test_a_request_keeps_its_id_where_that_is_a_word(client: Client, given: str, kept: bool) -> None:
+    found = client.get("/v1/health", headers={"x-request-id": given}).headers["x-request-id"]
+    assert (found == given) == kept
+    assert found
+
+
+def test_two_requests_have_two_ids(client: Client) -> None:
+    assert client.get("/v1/health").headers["x-request-id"] != client.get("/v1/health").headers["x-request-id"]
+
+
+def test_a_line_of_the_log_says_who_asked_for_what_and_no_secret(odd: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with odd, caplog.at_level(logging.INFO, "benchlock"):
+        odd.get("/v1/artifacts?name=x", headers={"authorization": f"Bearer {SECRET}", "x-request-id": "one"})
+        odd.get("/v1/broken", headers={"authorization": f"Bearer {SECRET}"})
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    assert lines[0]["message"] == "answered"
+    assert {name: lines[0][name] for name in ("method", "path", "route", "status", "caller")} == {
+        "method": "GET",
+        "path": "/v1/artifacts",
+        "route": "/v1/artifacts",
+        "status": 200,
+        "caller": "reader",
+    }
+    assert "KeyError" in lines[1]["error"]
+    assert SECRET not in json.dumps(lines)
+
+
+def test_figures_are_by_route_and_not_by_path(client: Client) -> None:
+    for version in ("1.0.0", "2.0.0"):
+        client.get(f"/v1/artifacts/model/x@{version}")
+    client.get("/v1/strange")
+    text = client.get("/v1/metrics").text
+    assert 'benchlock_requests_total{method="GET",route="/v1/artifacts/{kind}/{name}",status="404"} 2.0' in text
+    assert 'benchlock_requests_total{method="GET",route="none",status="404"} 1.0' in text
+    assert "strange" not in text
+    assert "benchlock_requests_under_way 1.0" in text
+
+
+def test_ready_says_what_does_not_answer(client: Client, registry: Registry, tmp_path: Path) -> None:
+    assert client.get("/v1/ready").json()["status"] == "ok"
+    registry.database.dispose()
+    for path in tmp_path.glob("registry.db*"):
+        path.unlink()
+    (tmp_path / "registry.db").mkdir()
+    answer = client.get("/v1/ready")
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert "retry-after" in answer.headers
+    assert client.get("/v1/health").status_code == 200
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    paths = document["paths"].items()
+    return [(path, method, operation) for path, methods in paths for method, operation in methods.items()]
+
+
+def test_the_document_describes_every_operation_with_examples(client: Client) -> None:
+    answer = client.get("/v1/openapi.json")
+    document = answer.json()
+    assert document["openapi"].startswith("3.1")
+    assert client.get("/v1/openapi.json", headers={"if-none-match": answer.headers["etag"]}).status_code == 304
+    for path, method, operation in operations(document):
+        named = (method, path)
+        assert operation["summary"], named
+        assert operation["description"], named
+        for status, told in operation["responses"].items():
+            bodies = told.get("content", {})
+            assert all(body.get("examples") for body in bodies.values()), (named, status)
+            if int(status) >= 400:
+                assert list(bodies) == ["application/problem+json"], (named, status)
+        for body in operation.get("requestBody", {}).get("content", {}).values():
+            assert body.get("examples") or body.get("example"), named
+
+
+def test_a_loopback_is_told_from_other_addresses() -> None:
+    hosts = ("127.0.0.1", "127.1.2.3", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "registry.example.org")
+    assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 4

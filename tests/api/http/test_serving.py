@@ -1,0 +1,73 @@
+"""`benchlock serve` as a process: it answers, bounds what strangers send, and ends in order."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.commands import Commands
+from tests.support.registry_server import free_port
+from tests.support.serving import Served, service
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with service(tmp_path_factory.mktemp("served") / "registry") as found:
+        yield found
+
+
+def test_several_requests_share_a_connection(served: Served) -> None:
+    with httpx.Client(base_url=served.url) as client:
+        assert {client.get("/v1/health").status_code for _ in range(5)} == {200}
+
+
+def raw(served: Served, sent: bytes) -> bytes:
+    """What comes back for some bytes, until the server has nothing more to say."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * (1 << 20) + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_gets_no_success_and_harms_nobody(served: Served, sent: bytes) -> None:
+    try:
+        answer = raw(served, sent)
+    except OSError:  # it hung up in the middle
+        answer = b""
+    assert b" 200 " not in answer.partition(b"\r\n")[0]
+    assert httpx.get(f"{served.url}/v1/health").status_code == 200
+
+
+def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    with service(tmp_path / "registry") as found, httpx.Client(base_url=found.url) as client:
+        answer = client.get("/v1/artifacts", headers={"x-request-id": "seen-in-the-log"})
+        assert answer.json() == {"artifacts": []}
+        assert found.end() == 0  # though a connection is open
+        first, *lines = found.log.read_text().splitlines()
+    assert found.url in first
+    seen = [one for one in map(json.loads, lines) if one["request_id"] == "seen-in-the-log"]
+    assert [(one["path"], one["status"]) for one in seen] == [("/v1/artifacts", 200)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--open", "--host", "0.0.0.0"), "anyone"),
+        ((), "no tokens"),
+    ],
+)
+def test_it_does_not_start_open_to_everyone(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    error = Commands(tmp_path / "registry").error(2, "serve", "--port", str(free_port()), *options)
+    assert said in error["message"]
+    assert "--open" in f"{error['where']} {error['next']}"

@@ -1,0 +1,86 @@
+"""Pages of versions, and the newest that a constraint admits, without reading them all."""
+
+from itertools import product
+
+import pytest
+
+from artifacts.errors import UnknownNameError
+from artifacts.local import LocalStore
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.pages import Listing, key_of_entry
+from registry.catalogue.selection import newest
+from registry.constraints import Constraint
+from registry.names import parse_name, parse_reference
+from tests.support.frameworks import publish_framework
+
+SHELF = {
+    "acme/a": ("1.0.0", "1.1.0", "2.0.0-rc.1"),
+    "acme/b": ("0.1.0",),
+    "b": ("1.0.0", "1.2.0", "1.10.0", "2.0.0", "3.0.0-beta.2", "3.0.0-beta.10"),
+}
+YANKED = ("framework/b@1.10.0", "framework/acme/a@1.1.0")
+
+
+@pytest.fixture
+def shelf(catalogue: Catalogue, store: LocalStore) -> Catalogue:
+    for name, versions in SHELF.items():
+        for version in versions:
+            publish_framework(catalogue, store, name, version)
+    for target in YANKED:
+        catalogue.yank(parse_reference(target), "wrong")
+    return catalogue
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_in_a_row_are_the_whole_list(shelf: Catalogue, limit: int) -> None:
+    found, after = [], None
+    while page := shelf.page(Listing(after=after), limit):
+        assert len(page) <= limit
+        found += page
+        after = key_of_entry(page[-1])
+    assert tuple(found) == shelf.list()
+    assert [str(one.reference) for one in found if one.yanked] == sorted(YANKED)
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        (Listing("framework", parse_name("b")), SHELF["b"]),
+        (Listing(name=parse_name("b")), SHELF["b"]),
+        (Listing(namespace="acme"), (*SHELF["acme/a"], *SHELF["acme/b"])),
+        (Listing("framework", namespace="acme", after=("framework", "acme/a", "~")), SHELF["acme/b"]),
+        (Listing("model"), ()),
+    ],
+)
+def test_a_page_has_what_is_asked_for(shelf: Catalogue, listing: Listing, expected: tuple[str, ...]) -> None:
+    assert tuple(str(one.reference.version) for one in shelf.page(listing, 100)) == expected
+
+
+ALTERNATIVES = ">=1.0 <1.5 || =2.0.0"
+CONSTRAINTS = (None, "*", "^1.0", "<2.0.0", "=1.10.0", ">=3.0.0-beta.1", "^3.0.0-beta.3", ALTERNATIVES, "^9.0")
+
+
+def test_the_newest_is_the_same_whether_all_are_read_or_few(shelf: Catalogue) -> None:
+    for name, text in product(SHELF, CONSTRAINTS):
+        constraint = None if text is None else Constraint.parse(text)
+        try:
+            expected = newest(shelf.versions("framework", parse_name(name)), constraint)
+        except UnknownNameError:
+            with pytest.raises(UnknownNameError, match="no version that fits"):
+                shelf.newest("framework", parse_name(name), constraint)
+        else:
+            assert shelf.newest("framework", parse_name(name), constraint) == expected, (name, text)
+
+
+def test_where_all_are_yanked_or_pre_releases_the_newest_of_all_is_shown(
+    catalogue: Catalogue, store: LocalStore
+) -> None:
+    for version in ("1.0.0", "1.1.0-rc.1"):
+        publish_framework(catalogue, store, "x", version)
+    catalogue.yank(parse_reference("framework/x@1.0.0"), "wrong")
+    assert str(catalogue.newest("framework", parse_name("x"), None).reference.version) == "1.1.0-rc.1"
+
+
+def test_a_name_of_which_nothing_is_published_is_unknown(shelf: Catalogue) -> None:
+    with pytest.raises(UnknownNameError, match="no framework of the name 'c'"):
+        shelf.newest("framework", parse_name("c"), None)

@@ -1,0 +1,35 @@
+"""Published versions of frameworks, the kind without files: as many as a test wants, under any names."""
+
+import io
+
+from artifacts.store import BlobStore
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Provenance, Published
+from registry.manifests import Framework, parse_published
+from registry.manifests.identity import content
+from registry.manifests.reading import read_authored
+
+TEXT = """\
+schema: 1
+kind: framework
+name: {name}
+version: {version}
+license: Apache-2.0
+predictor: onnxruntime
+distributions: [onnxruntime]
+"""
+
+
+def framework(name: str, version: str) -> Framework:
+    """The manifest of a version."""
+    found = read_authored(TEXT.format(name=name, version=version), "framework.yaml")
+    assert isinstance(found, Framework)
+    return found
+
+
+def publish_framework(catalogue: Catalogue, store: BlobStore, name: str, version: str) -> Published:
+    """Publish it, as publishing does."""
+    manifest = framework(name, version)
+    store.put(io.BytesIO(content(manifest)))
+    assert parse_published(content(manifest)) == manifest
+    return catalogue.publish(manifest, Provenance("the author's text", {}))

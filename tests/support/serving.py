@@ -1,0 +1,73 @@
+"""A real `benchlock serve` on the loopback: a process of its own, ended by its id."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.commands import BENCHLOCK, Commands
+from tests.support.registry_server import free_port
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service that answers. ``log`` is what it writes to standard error."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> int:
+        """Tell it to end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def kill(self) -> None:
+        """End it as a failing machine does."""
+        self.process.kill()
+        self.process.wait(60)
+
+
+@contextmanager
+def service(
+    registry: Path, *options: str, port: int | None = None, variables: dict[str, str] | None = None
+) -> Iterator[Served]:
+    """``benchlock serve`` over the registry in a folder, for as long as the context is held; open unless told else."""
+    port = port or free_port()
+    words: Sequence[str] = options or ("--open",)
+    log = registry.with_name(f"{registry.name}-{port}.log")
+    environment = Commands(registry, variables=variables or {}).environment()
+    with log.open("ab") as written:
+        process = subprocess.Popen(
+            [str(BENCHLOCK), "serve", "--port", str(port), *words], env=environment, stdout=written, stderr=written
+        )
+    served = Served(process, port, log)
+    try:
+        _wait(served)
+        yield served
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(60)
+
+
+def _wait(served: Served) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and served.process.poll() is None:
+        try:
+            httpx.get(f"{served.url}/v1/health", timeout=5).raise_for_status()
+        except httpx.HTTPError:
+            time.sleep(0.02)
+        else:
+            return
+    pytest.fail(f"the service does not answer at {served.url}: {served.log.read_text()}")

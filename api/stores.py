@@ -52,6 +52,11 @@ def open_store(home: Path, progress: Progress, *, is_new: bool) -> "FileStore":
     return MirroredRepository(LocalStore(home / _BLOBS), remote, progress)
 
 
+def uploads_folder(home: Path) -> Path:
+    """Where blobs are that come over HTTP, in pieces: on the disk of the registry's blobs, whose names they get."""
+    return home / _BLOBS / "uploads"
+
+
 def decided(home: Path) -> Decision | None:
     """What was written down in a registry's home; ``None`` where its blobs are in the home itself.
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from artifacts.sources import Access
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
+    from registry.access.log import Log
+    from registry.access.tokens import Tokens
 
 DATABASE = "registry.sqlite"
 
@@ -89,6 +91,20 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
         for run in sweep(registry.records, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
+
+
+def open_tokens(registry: Registry) -> "Tokens":
+    """The tokens of the registry."""
+    from registry.access.tokens import Tokens  # noqa: PLC0415 - most commands ask for none
+
+    return Tokens(registry.database, now)
+
+
+def open_log(registry: Registry) -> "Log":
+    """Who did what in the registry."""
+    from registry.access.log import Log  # noqa: PLC0415 - see above
+
+    return Log(registry.database)
 
 
 def describe_store(registry: Registry) -> str:

@@ -72,15 +72,15 @@ def partial(folder: Path, expected: Digest) -> Iterator[tuple[Draft, bool]]:
     while True:
         with FileIO(path, "r+", opener=_make) as file:
             waited = _lock(file) or waited
-            if _is_at(file, path):  # and not what another process published or removed meanwhile
+            if is_at(file, path):  # and not what another process published or removed meanwhile
                 draft = Draft(path, file)
                 try:
                     yield draft, waited
                 except BaseException:
-                    if not draft.size and _is_at(file, path):
+                    if not draft.size and is_at(file, path):
                         path.unlink()
                     raise
-                if _is_at(file, path):  # and not what another process began since it was published
+                if is_at(file, path):  # and not what another process began since it was published
                     path.unlink()
                 return
 
@@ -129,7 +129,7 @@ def _make(name: str, flags: int) -> int:
     except PermissionError:  # read-only: a process was killed, or is, between the end of its fetch and the publication
         with FileIO(name, "r") as file:
             _lock(file)
-            if _is_at(file, Path(name)):
+            if is_at(file, Path(name)):
                 os.fchmod(file.fileno(), _MODE)
         return os.open(name, flags | os.O_CREAT, _MODE)
 
@@ -144,7 +144,8 @@ def _lock(draft: FileIO) -> bool:
     return False
 
 
-def _is_at(draft: FileIO, path: Path) -> bool:
+def is_at(draft: FileIO, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(draft.fileno()), path.stat(follow_symlinks=False))
     except FileNotFoundError:

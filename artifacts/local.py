@@ -136,6 +136,11 @@ class LocalStore:
             self._publish(draft, expected)
         return found
 
+    def adopt(self, draft: Draft, found: Descriptor, *, first: First = _nothing) -> None:
+        with self.writing():
+            first(draft.file, found)
+            self._publish(draft, found.digest)
+
     def open(self, digest: Digest) -> BinaryIO:
         with self._disk("be read"), self._present(digest):
             return self._place(digest).open("rb")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Generic, Protocol, TypeVar, cast
 
 from artifacts.digest import Descriptor, Digest
+from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError
 from artifacts.fetching import OpenedAt
 from artifacts.local import LocalStore
@@ -155,6 +156,12 @@ class MirroredStore(Generic[There]):
             self._remote.send(cast("BinaryIO", draft), found, name=name)
 
         return self._local.fetch(expected, opened, name=name, advance=advance, first=send)
+
+    def adopt(self, draft: Draft, found: Descriptor) -> None:
+        def send(file: FileIO, blob: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", file), blob, name=blob.digest)
+
+        self._local.adopt(draft, found, first=send)
 
     def open(self, digest: Digest) -> BinaryIO:
         if self._collects and not self._local.exists(digest):

@@ -5,13 +5,13 @@ from pathlib import Path
 from alembic import context
 from sqlalchemy import Connection
 
-from evaluator.records.tables import runs
+from migrations.schema import METADATA
 from registry.catalogue.database import open_engine
 
 
 def run(connection: Connection) -> None:
-    """Run the command's revisions inside the connection's transaction. Catalogue and records share one metadata."""
-    context.configure(connection=connection, target_metadata=runs.metadata, transactional_ddl=True)
+    """Run the command's revisions inside the connection's transaction."""
+    context.configure(connection=connection, target_metadata=METADATA, transactional_ddl=True)
     context.run_migrations()
 
 

@@ -40,6 +40,8 @@ def collect(
         garbage = tuple(digest for digest in store.list() if digest not in live)
         size = sum(_size(store, digest) for digest in garbage)
         if not dry_run:
+            if garbage:
+                catalogue.note("store.collect", f"{len(garbage)} blobs, {size} bytes")
             store.sweep()
             for digest in garbage:
                 store.delete(digest)

@@ -29,6 +29,8 @@ COMMANDS = {
     "import": "import_commands.importing",
     "verify": "upkeep_commands.verify",
     "gc": "upkeep_commands.gc",
+    "token": "access_commands.token",
+    "log": "access_commands.log",
     "doctor": "upkeep_commands.doctor",
     "serve": "serve_command.serve",
 }

@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from api.wiring import Registry
+    from artifacts.digest import Digest
     from artifacts.errors import IntegrityError
     from artifacts.mirrored import Evicted
     from artifacts.oci.mirrored import MirroredRepository
@@ -84,13 +86,26 @@ def mirrored(registry: "Registry", option: str) -> "MirroredRepository":
 @click.option("--local", is_flag=True, help="Free also what is kept here of blobs that the OCI repository has intact.")
 @click.pass_obj
 def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
-    """Free the blobs that no version, no lock and no run names."""
+    """Free the blobs that no version, no lock and no run names.
+
+    What was sent to a service within the last day stays: whoever sent it may have still to publish it.
+    """
+    from api.stores import uploads_folder  # noqa: PLC0415
+    from artifacts.uploads import Uploads  # noqa: PLC0415
     from registry.collection import collect  # noqa: PLC0415
 
     registry = invocation.opened
     store = mirrored(registry, "--local") if local else None
     evicted = None if store is None else store.evict(dry_run=dry_run)  # first: a damaged listing would stop collect
-    freed = collect(registry.store, registry.catalogue, registry.records.live_digests, dry_run=dry_run)
+    uploads = Uploads(uploads_folder(registry.home), registry.store)
+    if not dry_run:
+        uploads.sweep()
+
+    def live() -> Iterator["Digest"]:
+        yield from registry.records.live_digests()
+        yield from uploads.held()
+
+    freed = collect(registry.store, registry.catalogue, live, dry_run=dry_run)
     if invocation.as_json:
         document: dict[str, Any] = {"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run}
         output.print_json(document if evicted is None else document | {"local": _evicted_document(evicted)})

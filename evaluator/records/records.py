@@ -23,6 +23,7 @@ from evaluator.records.tables import (
     runs,
 )
 from evaluator.statistics.figures import Interval, Metric
+from registry.access.log import note, now
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import locks
 
@@ -52,6 +53,7 @@ class Records:
                 raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
             _insert_start(connection, start)
             connection.execute(insert(open_runs), {"run": start.id})
+            note(connection, "run.start", f"{start.id} {start.lock}", now())
 
     def finish(self, run: RunId, end: RunEnd) -> None:
         """Record a run's end, once and for all.
@@ -71,6 +73,7 @@ class Records:
             check_end(recorded.start, end)
             _insert_end(connection, run, end)
             connection.execute(delete(open_runs).where(open_runs.c.run == run))
+            note(connection, "run.end", f"{run} {end.outcome}", now())
 
     def get(self, run: RunId) -> Run:
         """The run as recorded.
@@ -132,6 +135,7 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
     _insert_start(connection, run.start)
     _insert_end(connection, run.id, run.end)
     connection.execute(insert(imported_runs), {"run": run.id, "at": at})
+    note(connection, "run.import", run.id, at)
     return True
 
 

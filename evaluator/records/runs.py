@@ -4,7 +4,6 @@ A record with a gap is refused, not stored: a number that nobody can say the con
 """
 
 import math
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any, Literal, NewType, get_args
 from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.errors import InvalidInputError
 from evaluator.statistics.figures import Metric
+from registry.ids import is_id, milliseconds, new_id, time_of
 
 RunId = NewType("RunId", str)
 Isolation = Literal["container", "process"]
@@ -34,9 +34,6 @@ HOST_FACTS = (
 """What every fingerprint of a host says; null says that the host has none of it."""
 MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
-_DIGITS = 26
-_RANDOM_BITS = 80
 _PREFIX = "run/"
 
 
@@ -102,22 +99,8 @@ class Run:
 
 
 def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
-    """A fresh id: 48 bits of milliseconds, then 80 random bits, so that later runs sort later."""
-    tail = random if random is not None else secrets.token_bytes(_RANDOM_BITS // 8)
-    number = _milliseconds(at) << _RANDOM_BITS | int.from_bytes(tail)
-    return RunId(_PREFIX + "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_DIGITS))))
-
-
-def _milliseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
-
-
-def _time_of(run: RunId) -> int:
-    """The milliseconds that an id begins with."""
-    number = 0
-    for digit in run.removeprefix(_PREFIX):
-        number = number << 5 | _ALPHABET.index(digit)
-    return number >> _RANDOM_BITS
+    """A fresh id; later runs sort later."""
+    return RunId(_PREFIX + new_id(at, random))
 
 
 def parse_run_id(text: str) -> RunId:
@@ -126,8 +109,7 @@ def parse_run_id(text: str) -> RunId:
     Raises:
         InvalidInputError: it spells none.
     """
-    digits = text.removeprefix(_PREFIX)
-    if not text.startswith(_PREFIX) or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
+    if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
             f"{text!r} is no run", next_step="write run/ and its 26 characters, as `runs` lists them"
         )
@@ -151,7 +133,7 @@ def check_start(start: RunStart) -> None:
     gaps += ["process"] if not start.process else []
     if start.started_at.tzinfo is None:
         gaps.append("started_at")
-    elif _time_of(start.id) > _milliseconds(start.started_at):
+    elif time_of(start.id.removeprefix(_PREFIX)) > milliseconds(start.started_at):
         gaps.append("started_at (before the time of the id)")
     _refuse(start.id, gaps)
 

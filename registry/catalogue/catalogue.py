@@ -13,6 +13,8 @@ from sqlalchemy import Engine, func, insert, select
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnknownNameError
+from registry.access.actors import acting
+from registry.access.log import note
 from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_published
@@ -48,6 +50,7 @@ class Catalogue:
         and keeps the collection of garbage away until this returns.
 
         Raises:
+            ForbiddenError: who is acting may not publish versions of that name.
             VersionTakenError: the version is published with other content.
         """
         with writing(self._engine) as connection:
@@ -135,6 +138,7 @@ class Catalogue:
         """Hide a version from new resolutions; false where it is yanked for that reason already.
 
         Raises:
+            ForbiddenError: who is acting may not yank versions of that name.
             UnknownNameError: it is not published.
             InvalidInputError: no reason is given.
         """
@@ -143,7 +147,7 @@ class Catalogue:
         return self._mark(reference, yanked=True, reason=reason)
 
     def unyank(self, reference: Reference) -> bool:
-        """Undo a yank; false where there is none. Raises ``UnknownNameError`` as ``yank``."""
+        """Undo a yank; false where there is none. Raises as ``yank``."""
         return self._mark(reference, yanked=False, reason="")
 
     @contextmanager
@@ -206,6 +210,11 @@ class Catalogue:
             )
         return Digest(found[0])
 
+    def note(self, action: str, target: str) -> None:
+        """Write down what is about to be done outside of the database."""
+        with writing(self._engine) as connection:
+            note(connection, action, target, self._clock())
+
     def live_digests(self) -> Iterator[Digest]:
         """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
         named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
@@ -222,13 +231,16 @@ class Catalogue:
                     yield Digest(digest)
 
     def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
+        acting().require_publishing(reference.name)
         with writing(self._engine) as connection:
             wanted = reason if yanked else None
             if entry(connection, reference).yanked == wanted:
                 return False
             last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
-            row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": self._clock()}
+            at = self._clock()
+            row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": at}
             connection.execute(insert(yanks), key_of(reference) | row)
+            note(connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at)
         return True
 
 

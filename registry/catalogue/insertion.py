@@ -7,6 +7,8 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select
 
 from artifacts.digest import Digest
+from registry.access.actors import acting
+from registry.access.log import note
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
 from registry.catalogue.queries import PLACE, of_version, place_of, platforms_here
 from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
@@ -21,9 +23,11 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     """Make a version visible; the same content again changes nothing.
 
     Raises:
+        ForbiddenError: who is acting may not publish versions of that name.
         VersionTakenError: the version is published with other content.
     """
     reference, digest = reference_of(manifest), manifest_digest(manifest)
+    acting().require_publishing(reference.name)
     if is_published(connection, reference, digest):
         return Published(reference, digest, changed=False)
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
@@ -34,6 +38,7 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
         if rows:
             connection.execute(insert(table), [key_row | row for row in rows])
     connection.execute(insert(versions), key_row | version | {"digest": digest, "published_at": at})
+    note(connection, "version.publish", f"{reference} {digest}", at)
     return Published(reference, digest, changed=True)
 
 
@@ -63,6 +68,7 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
         return False
     connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
     connection.execute(insert(locks), row | {"text": dump(lock), "created_at": at})
+    note(connection, "lock.keep", f"{lock.id} {row['request']}", at)
     return True
 
 

@@ -7,8 +7,8 @@ from alembic import command
 from sqlalchemy import Engine, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from evaluator.records.tables import runs
 from migrations import HEAD, configure, revision, upgrade
+from migrations.schema import METADATA
 from registry.catalogue.database import reading, writing
 from registry.catalogue.guards import guards, missing
 from registry.catalogue.snapshot import CatalogueSnapshot
@@ -73,7 +73,7 @@ def test_the_resolver_finds_what_was_published_before(first: Engine) -> None:
 def test_what_was_made_is_guarded(first: Engine) -> None:
     upgrade(first)
     with writing(first) as connection:
-        assert missing(connection, guards(runs.metadata)) == ()
+        assert missing(connection, guards(METADATA)) == ()
         for statement in ("UPDATE environments SET framework = 'g'", "DELETE FROM environments"):
             with pytest.raises(IntegrityError, match="environments is append-only"):
                 connection.execute(text(statement))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import JSON, Boolean, Column, Engine, Float, Integer, Table, text
 
-from evaluator.records.tables import open_runs, runs
+from evaluator.records.tables import open_runs
+from migrations.schema import METADATA
 from registry.catalogue.database import writing
 from registry.catalogue.guards import guards, missing, triggers
 
-METADATA = runs.metadata
 GUARDS = {guard.table: guard for guard in guards(METADATA)}
 TABLES = [METADATA.tables[name] for name in GUARDS]
 SEALED = [table for table in TABLES if GUARDS[table.name].seal]

@@ -11,9 +11,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from artifacts.errors import UnavailableError
-from evaluator.records.tables import runs
 from migrations import HEAD, configure, revision, upgrade
 from migrations.check import check
+from migrations.schema import METADATA
 from registry.catalogue.database import BUSY_TIMEOUT_MS, open_engine, reading, writing
 from registry.catalogue.guards import guards, missing
 
@@ -51,8 +51,8 @@ def test_down_and_up_again_loses_no_guard(database: Engine) -> None:
         assert inspect(connection).get_table_names() == ["alembic_version"]
     upgrade(database)
     with reading(database) as connection:
-        assert set(runs.metadata.tables) < set(inspect(connection).get_table_names())
-        assert missing(connection, guards(runs.metadata)) == ()
+        assert set(METADATA.tables) < set(inspect(connection).get_table_names())
+        assert missing(connection, guards(METADATA)) == ()
 
 
 def test_an_upgrade_that_fails_leaves_nothing(empty: Engine, path: Path) -> None:
@@ -95,7 +95,7 @@ def test_processes_that_upgrade_at_once_make_one_schema(path: Path) -> None:
     engine = open_engine(path)
     with reading(engine) as connection:
         assert revision(connection) == HEAD
-        assert missing(connection, guards(runs.metadata)) == ()
+        assert missing(connection, guards(METADATA)) == ()
     engine.dispose()
 
 

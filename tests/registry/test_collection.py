@@ -2,8 +2,10 @@
 
 import io
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from artifacts.digest import digest_bytes
 from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.fetching import fetch
+from artifacts.holds import SECONDS
 from artifacts.local import LocalStore
 from artifacts.store import verify
+from artifacts.uploads import Uploads
 from registry.catalogue.catalogue import Catalogue
 from registry.collection import collect
 from registry.publishing import Draft, publish
@@ -87,6 +91,23 @@ def test_a_draft_that_is_being_written_is_not_collected(
     collection.join()
     assert not store.exists(blob)
     assert store.exists(digest_bytes(b"a picture"))
+
+
+def test_what_a_client_sent_stays_until_it_has_had_the_time_to_publish(
+    store: LocalStore, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    now = time.time()
+    uploads = Uploads(tmp_path / "uploads", store, clock=lambda: now)
+    upload = uploads.begin("client")
+    with closing(uploads.opened("client", upload)) as piece:
+        piece.write(b"weights")
+        sent = uploads.finish(piece, digest_bytes(b"weights")).digest
+    asked_for, garbage = (store.put(io.BytesIO(text)).digest for text in (b"asked for", b"garbage"))
+    assert uploads.has(asked_for)
+
+    assert set(collect(store, catalogue, uploads.held).digests) == {garbage}
+    now += SECONDS + 60
+    assert set(collect(store, catalogue, uploads.held).digests) == {sent, asked_for}
 
 
 def test_a_damaged_listing_stops_the_collection(author: Author, store: LocalStore, catalogue: Catalogue) -> None:

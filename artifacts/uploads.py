@@ -1,0 +1,283 @@
+"""Blobs on their way in from elsewhere, in pieces: each is a file, and whoever was cut off goes on where it ends.
+
+``FOLDER/open/<id>-<owner>`` is an upload: what is on the disk is how far it came, whatever was killed. Its id begins
+with the second of its beginning, and nobody else can guess the rest. It is locked (flock) while it is written. Where
+the store is a folder on the same file system, the file itself becomes the blob. What came, or was asked for by somebody
+who would have sent it, is held (``FOLDER/held``): it is no garbage for a while, though nothing names it yet.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+from typing import Final, Protocol, runtime_checkable
+
+from artifacts.digest import Descriptor, Digest, parse_digest
+from artifacts.drafts import Draft
+from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
+from artifacts.fetching import is_at
+from artifacts.holds import Holds
+from artifacts.pieces import Piece, Progressed, disk, stated
+from artifacts.store import BlobStore, refuse_other
+
+HELD: Final = "held"
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+_SECOND_DIGITS, _RANDOM_BYTES, _OWNER_DIGITS = 10, 11, 16
+_MODE, _FOLDER_MODE = 0o600, 0o700
+
+
+class UploadNotFoundError(UnknownNameError):
+    """Nothing is being uploaded under that id: it is finished, was given up, or is somebody else's."""
+
+    code = "upload-not-found"
+
+
+class UploadBusyError(RefusedError):
+    """Somebody is sending to the upload already."""
+
+    code = "upload-busy"
+
+
+class OutOfPlaceError(InvalidInputError):
+    """What was sent does not begin where the upload ends, which is at ``offset``."""
+
+    code = "range-not-satisfiable"
+
+    def __init__(self, what: str, offset: int) -> None:
+        super().__init__(what, next_step=f"go on at {offset}")
+        self.offset = offset
+
+
+class TooManyUploadsError(UnavailableError):
+    """No more can be taken in before others are finished."""
+
+    code = "too-many-uploads"
+
+
+@runtime_checkable
+class AdoptingStore(Protocol):
+    """A store that can make a file its own."""
+
+    def adopt(self, draft: Draft, found: Descriptor) -> None:
+        """Make a draft a blob, without a copy; it is digested already, and may be on the store's file system."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is taken in at most: uploads at once, of all and of one owner; bytes of one, and of all; and for how long.
+
+    An upload goes ``idle`` seconds after its last byte, and ``age`` after its beginning.
+    """
+
+    uploads: int = 1024
+    of_one: int = 128
+    blob: int = 256 << 30
+    together: int = 1 << 40
+    idle: float = 24 * 3600
+    age: float = 7 * 24 * 3600
+
+
+class Uploads:
+    """What is being uploaded to ``store``, by several processes at once too. Nothing of it is visible there."""
+
+    def __init__(
+        self, folder: Path, store: BlobStore, bounds: Bounds | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._open = folder / "open"
+        self._holds = Holds(folder / HELD, clock=clock)
+        self._store = store
+        self._bounds = bounds or Bounds()
+        self._clock = clock
+        self._turn = Lock()
+        self._digested: dict[Path, Progressed] = {}
+
+    @property
+    def bounds(self) -> Bounds:
+        return self._bounds
+
+    def begin(self, owner: str) -> str:
+        """A new upload of ``owner``'s, whom nobody else's id helps; its id.
+
+        Raises:
+            TooManyUploadsError: as many as there may be are open.
+        """
+        self.sweep()
+        with self._turn, disk(self._open):
+            self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            names = os.listdir(self._open)  # noqa: PTH208 - names alone
+            own = sum(name.endswith(_tag(owner)) for name in names)
+            if len(names) >= self._bounds.uploads or own >= self._bounds.of_one:
+                raise TooManyUploadsError(
+                    f"{own if own >= self._bounds.of_one else len(names)} uploads are open",
+                    next_step="finish or delete some, or wait until those that nobody goes on with are given up",
+                )
+            upload = f"{int(self._clock()):0{_SECOND_DIGITS}x}{secrets.token_hex(_RANDOM_BYTES)}"
+            os.close(os.open(self._path(owner, upload), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE))
+        return upload
+
+    def offset(self, owner: str, upload: str) -> int:
+        """How many bytes of it are there. ``UploadNotFoundError`` if it is not."""
+        path = self._path(owner, upload)
+        with disk(self._open), _known(upload):
+            return path.stat().st_size
+
+    def opened(self, owner: str, upload: str, at: int | None = None) -> Piece:
+        """The upload, to be gone on with at its end by this caller alone, who closes it.
+
+        Raises:
+            UploadNotFoundError: there is none.
+            UploadBusyError: somebody else goes on with it.
+            OutOfPlaceError: it does not end at ``at``.
+        """
+        path = self._path(owner, upload)
+        with disk(self._open), _known(upload):
+            file = _locked(path, upload)
+        try:
+            piece = Piece(path, file, self._digested.pop(path, None))
+        except BaseException:
+            file.close()
+            raise
+        try:
+            piece.largest = min(self._bounds.blob, piece.size + self._room())
+            _check_place(piece, at)
+        except BaseException:
+            self.close(piece)
+            raise
+        return piece
+
+    def close(self, piece: Piece) -> None:
+        """Let others go on with it."""
+        if piece.is_kept:
+            self._digested[piece.path] = piece.progressed
+        piece.close()
+
+    def finish(self, piece: Piece, expected: Digest) -> Descriptor:
+        """Make what was uploaded the blob that it is said to be. Afterwards there is no such upload, in any case.
+
+        Raises:
+            IntegrityError: it is another; nothing became visible. Names both digests.
+            UnavailableError: the store failed; what came is kept.
+        """
+        found = piece.describe()
+        try:
+            refuse_other("the upload", expected, found)
+        except IntegrityError:
+            piece.remove()
+            raise
+        with self._store.writing():
+            self._holds.hold(found.digest)
+            if isinstance(self._store, AdoptingStore):
+                self._store.adopt(piece.draft, found)
+            else:
+                self._store.put_file(piece.path, found.digest)
+        piece.remove()
+        return found
+
+    def give_up(self, owner: str, upload: str) -> None:
+        """Forget what came; no error if it is finished. ``UploadBusyError`` if somebody sends to it."""
+        with suppress(UploadNotFoundError):
+            piece = self.opened(owner, upload)
+            try:
+                piece.remove()
+            finally:
+                self.close(piece)
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the blob is there, and will stay until who asks has had the time to name it."""
+        with self._store.writing():
+            if not self._store.exists(parse_digest(digest)):
+                return False
+            self._holds.hold(digest)
+        return True
+
+    def held(self) -> Iterator[Digest]:
+        """Blobs that came lately and are no garbage yet; only while garbage is collected."""
+        return self._holds.held()
+
+    def sweep(self) -> None:
+        """Give up what nobody went on with for long, or what began too long ago."""
+        now = self._clock()
+        for name, found in stated(self._open):
+            path = self._open / name
+            if now - found.st_mtime > self._bounds.idle or now - _begun(name) > self._bounds.age:
+                with suppress(OSError, RefusedError), _locked(path, name):
+                    path.unlink()
+        for path in tuple(self._digested):
+            if not path.exists():
+                self._digested.pop(path, None)
+
+    def _room(self) -> int:
+        """Bytes that uploads may still have, all together."""
+        return max(0, self._bounds.together - sum(found.st_size for _, found in stated(self._open)))
+
+    def _path(self, owner: str, upload: str) -> Path:
+        if not _ID.fullmatch(upload):
+            raise _unknown("that id")
+        return self._open / f"{upload}{_tag(owner)}"
+
+
+def _tag(owner: str) -> str:
+    return f"-{hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]}"
+
+
+def _begun(name: str) -> float:
+    """When an upload began; what has no such name was not put here, and goes."""
+    try:
+        return int(name[:_SECOND_DIGITS], 16)
+    except ValueError:
+        return 0
+
+
+def _check_place(piece: Piece, at: int | None) -> None:
+    if at is not None and at != piece.size:
+        raise OutOfPlaceError(f"the upload ends at {piece.size}, and what was sent begins at {at}", piece.size)
+
+
+def _locked(path: Path, upload: str) -> FileIO:
+    """The file, locked for this caller alone. ``FileNotFoundError`` if it is finished by then."""
+    try:
+        file = FileIO(path, "r+", opener=_no_link)
+    except PermissionError:  # whoever finished it was killed before the store had it
+        path.chmod(_MODE, follow_symlinks=False)
+        file = FileIO(path, "r+", opener=_no_link)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_at(file, path):
+            raise FileNotFoundError(path)  # noqa: TRY301 - the file is closed on its way out
+    except BlockingIOError as error:
+        file.close()
+        raise UploadBusyError(
+            f"somebody sends to the upload {upload} already",
+            next_step="wait until that has come to its end, and ask how far it came",
+        ) from error
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _no_link(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+@contextmanager
+def _known(upload: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _unknown(upload) from error
+
+
+def _unknown(upload: str) -> UploadNotFoundError:
+    return UploadNotFoundError(
+        f"nothing is being uploaded under {upload}", next_step="begin an upload: it is finished, given up, or another's"
+    )

@@ -1,0 +1,15 @@
+"""What somebody is told who may not do what they asked."""
+
+from artifacts.errors import InvalidInputError
+
+
+class UnauthorizedError(InvalidInputError):
+    """Nobody is known to be asking: there is no token, or one that is none, unknown, expired or revoked."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(InvalidInputError):
+    """It is known who asks, and they may not."""
+
+    code = "forbidden"

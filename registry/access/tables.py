@@ -1,0 +1,51 @@
+"""The tables of tokens, and of who did what, in the catalogue's schema. Migrations make them; nothing else does.
+
+All three are append-only: a token ends by its expiry, or by a row that revokes it.
+"""
+
+from sqlalchemy import Column, ForeignKey, Index, String, Table, Text
+
+from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, metadata
+from registry.ids import DIGITS
+
+TOKEN_ID = String(len("token/") + DIGITS)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", TOKEN_ID, primary_key=True),
+    Column("digest", DIGEST, nullable=False),  # of the token's text, which is nowhere
+    Column("name", Text, nullable=False),
+    Column("scopes", Text, nullable=False),  # with spaces between them
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    Index(None, "digest", unique=True),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+token_revocations = Table(
+    "token_revocations",
+    metadata,
+    Column("token", TOKEN_ID, ForeignKey("tokens.id"), primary_key=True),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("id", String(DIGITS), primary_key=True),  # later ones sort later
+    Column("at", Moment, nullable=False),
+    Column("actor", Text, nullable=False),  # a token's id, or a word where there is none
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("request", Text),  # null where no server was asked
+    Column("outcome", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Index(None, "actor", "id"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)

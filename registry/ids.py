@@ -1,0 +1,33 @@
+"""Ids that sort by the time of their making: 48 bits of milliseconds, then 80 random ones, as 26 characters."""
+
+import secrets
+from datetime import datetime
+
+DIGITS = 26
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
+_RANDOM_BITS = 80
+
+
+def new_id(at: datetime, random: bytes | None = None) -> str:
+    """A fresh id; ids of later milliseconds sort later."""
+    tail = random if random is not None else secrets.token_bytes(_RANDOM_BITS // 8)
+    number = milliseconds(at) << _RANDOM_BITS | int.from_bytes(tail)
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(DIGITS)))
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` has the form of an id."""
+    return len(text) == DIGITS and set(text) <= set(_ALPHABET)
+
+
+def time_of(id_: str) -> int:
+    """The milliseconds that an id begins with."""
+    number = 0
+    for digit in id_:
+        number = number << 5 | _ALPHABET.index(digit)
+    return number >> _RANDOM_BITS
+
+
+def milliseconds(at: datetime) -> int:
+    """A time as ids hold it."""
+    return int(at.timestamp() * 1000)

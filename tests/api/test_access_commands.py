@@ -1,0 +1,89 @@
+"""Tokens and the log through the commands: shown once, listed without their text."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from api.cli.main import run
+from registry.access.secret import parse_secret
+
+CREATE = "token create ci --scope read --scope publish:acme"
+
+
+class Desk:
+    """Commands on a registry of the test's own."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, words: str) -> tuple[int, str, str]:
+        code = run(["--registry", str(self.folder), *words.split()])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(tmp_path / "registry", capsys)
+
+
+def test_a_token_is_alone_on_standard_output_and_nowhere_else_ever(desk: Desk) -> None:
+    code, out, err = desk(CREATE)
+    secret = parse_secret(out.strip())
+    assert code == 0
+    assert out == f"{secret.text}\n"
+    assert "may publish:acme read" in err
+    for words in ("token list", "--json token list", "log", "--json log"):
+        code, *said = desk(words)
+        assert code == 0
+        assert secret.text[10:] not in "".join(said)
+
+
+def test_tokens_are_listed_and_revoked_and_the_log_says_so(desk: Desk) -> None:
+    made = json.loads(desk(f"--json {CREATE} --expires 12h")[1])
+    id_ = made["token"]["id"]
+    parse_secret(made["secret"])
+    assert made["token"] | {"created_at": "", "expires_at": ""} == {
+        "id": id_,
+        "name": "ci",
+        "scopes": ["publish:acme", "read"],
+        "created_by": "embedded",
+        "created_at": "",
+        "expires_at": "",
+        "revoked_at": None,
+        "state": "valid",
+    }
+    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} is revoked\n")
+    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} is revoked already\n")
+    (listed,) = json.loads(desk("--json token list")[1])["tokens"]
+    assert listed["state"] == "revoked"
+    assert id_ in desk("token list")[1]
+    entries = json.loads(desk("--json log")[1])["log"]
+    assert [(one["actor"], one["action"], one["outcome"]) for one in entries] == [
+        ("embedded", "token.revoke", "done"),
+        ("embedded", "token.create", "done"),
+    ]
+    assert len(json.loads(desk("--json log --limit 1")[1])["log"]) == 1
+    assert "token.revoke" in desk("log --actor embedded")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "token create ci",
+        "token create ci --scope write",
+        "token create CI --scope read",
+        "token create ci --scope read --expires 2y",
+        "token create ci --scope read --expires 366d",
+        "token revoke ci",
+        "token revoke token/00000000000000000000000000",
+        "log --limit 0",
+        "log --before nothing",
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_message(desk: Desk, words: str) -> None:
+    code, out, err = desk(words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")

@@ -1,0 +1,17 @@
+"""Tokens, and a clock that stands until it is set."""
+
+import pytest
+from sqlalchemy import Engine
+
+from registry.access.tokens import Tokens
+from tests.support.clocks import Standing
+
+
+@pytest.fixture
+def standing() -> Standing:
+    return Standing()
+
+
+@pytest.fixture
+def tokens(database: Engine, standing: Standing) -> Tokens:
+    return Tokens(database, standing)

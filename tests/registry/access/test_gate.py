@@ -1,0 +1,86 @@
+"""Who is let in, and who is not, whatever they send."""
+
+from datetime import timedelta
+
+import pytest
+
+from registry.access.errors import UnauthorizedError
+from registry.access.gate import REMEMBERED, Gate
+from registry.access.scopes import Scopes
+from registry.access.secret import Secret, new_secret
+from registry.access.tokens import Tokens
+from tests.support.clocks import Standing
+
+READ = Scopes.parse(["read"])
+
+
+@pytest.fixture
+def gate(tokens: Tokens, standing: Standing) -> Gate:
+    return Gate(tokens, standing)
+
+
+def bearer(secret: Secret) -> str:
+    return f"Bearer {secret.text}"
+
+
+def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Tokens) -> None:
+    made, secret = tokens.create("ci", READ)
+    actor = gate.admit(bearer(secret), "request-1")
+    assert (actor.id, actor.scopes, actor.request) == (made.id, READ, "request-1")
+    assert gate.admit(f"bearer   {secret.text} ", "request-2").request == "request-2"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        (None, "none was sent"),
+        ("", "none was sent"),
+        ("Bearer", "is none"),
+        ("Bearer benchlock_0", "is none"),
+        (f"Basic {new_secret().text}", "something else was sent"),
+        (new_secret().text, "something else was sent"),
+        (bearer(new_secret()), "unknown"),
+        (f"{bearer(new_secret())}, {bearer(new_secret())}", "is none"),
+    ],
+)
+def test_nobody_else_is(gate: Gate, authorization: str | None, said: str) -> None:
+    with pytest.raises(UnauthorizedError, match=said) as caught:
+        gate.admit(authorization)
+    assert len(authorization or "") < 30 or str(authorization)[-20:] not in str(caught.value)
+
+
+def test_a_token_that_has_ended_is_not_let_in_although_it_was_a_moment_ago(
+    gate: Gate, tokens: Tokens, standing: Standing
+) -> None:
+    _, secret = tokens.create("ci", READ, timedelta(minutes=1))
+    standing.go_on(seconds=59)
+    gate.admit(bearer(secret))
+    standing.go_on(seconds=1)
+    with pytest.raises(UnauthorizedError, match="expired"):
+        gate.admit(bearer(secret))
+
+
+def test_a_revocation_by_another_process_is_known_soon_and_by_this_one_at_once(
+    gate: Gate, tokens: Tokens, standing: Standing
+) -> None:
+    made, secret = tokens.create("ci", READ)
+    gate.admit(bearer(secret))
+    tokens.revoke(made.id)
+    standing.at += REMEMBERED
+    gate.admit(bearer(secret))
+    standing.go_on(microseconds=1)
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        gate.admit(bearer(secret))
+    other, secret = tokens.create("ci", READ)
+    gate.admit(bearer(secret))
+    tokens.revoke(other.id)
+    gate.forget()
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        gate.admit(bearer(secret))
+
+
+def test_an_open_server_asks_nobody_and_still_refuses_what_is_no_token(tokens: Tokens, standing: Standing) -> None:
+    gate = Gate(tokens, standing, is_open=True)
+    assert gate.admit(None).scopes.allow("admin")
+    with pytest.raises(UnauthorizedError):
+        gate.admit(bearer(new_secret()))

@@ -1,0 +1,128 @@
+"""Who did what is written where it is done, or neither is."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from artifacts.errors import InvalidInputError
+from artifacts.local import LocalStore
+from registry.access.actors import ANONYMOUS, Actor, acting_as
+from registry.access.errors import ForbiddenError
+from registry.access.gate import Refusals
+from registry.access.log import Log
+from registry.access.scopes import Scopes
+from registry.access.secret import new_secret
+from registry.access.tables import actions
+from registry.access.tokens import Tokens
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import reading
+from registry.publishing import Draft, publish
+from tests.support.clocks import Standing
+
+Author = Callable[..., Draft]
+
+DATASET = """\
+schema: 1
+kind: dataset
+name: {name}
+version: 1.0.0
+license: MIT
+format: image-index
+splits: {{test: {{index: all/index.csv, samples: 1}}}}
+files: [{{path: all/, source: all}}]
+"""
+FILES = {"all/index.csv": b"path,label\na.png,1\n", "all/a.png": b"a picture"}
+OWNER = Actor("token/owner", Scopes.parse(["publish:acme"]), "request-1")
+STRANGER = Actor("token/stranger", Scopes.parse(["publish:other", "run"]), "request-2")
+
+
+def said(database: Engine) -> list[tuple[str, str]]:
+    return [(entry.actor, entry.action) for entry in reversed(Log(database).list())]
+
+
+def test_what_is_published_and_yanked_is_logged_with_who_did_it(
+    author: Author, store: LocalStore, catalogue: Catalogue, database: Engine
+) -> None:
+    draft = author(DATASET.format(name="acme/pictures"), FILES)
+    with acting_as(OWNER):
+        published = publish(draft, store, catalogue)
+        publish(draft, store, catalogue)
+        catalogue.yank(published.reference, "no good")
+    catalogue.unyank(published.reference)
+    assert said(database) == [
+        ("token/owner", "version.publish"),
+        ("token/owner", "version.yank"),
+        ("embedded", "version.unyank"),
+    ]
+    last, yanked, first = Log(database).list()
+    assert first.target == f"{published.reference} {published.digest}"
+    assert (yanked.target, yanked.request, yanked.outcome) == (f"{published.reference} no good", "request-1", "done")
+    assert last.request is None
+
+
+def test_another_namespace_is_neither_published_to_nor_yanked_nor_logged_as_done(
+    author: Author, store: LocalStore, catalogue: Catalogue, database: Engine
+) -> None:
+    draft = author(DATASET.format(name="acme/pictures"), FILES)
+    with acting_as(STRANGER), pytest.raises(ForbiddenError, match="publish:acme"):
+        publish(draft, store, catalogue)
+    assert catalogue.list() == ()
+    reference = publish(draft, store, catalogue).reference
+    with acting_as(STRANGER):
+        with pytest.raises(ForbiddenError):
+            publish(draft, store, catalogue)
+        with pytest.raises(ForbiddenError):
+            catalogue.yank(reference, "of spite")
+        with pytest.raises(ForbiddenError):
+            catalogue.unyank(reference)
+    assert catalogue.get(reference).yanked is None
+    assert said(database) == [("embedded", "version.publish")]
+
+
+def test_a_change_that_fails_leaves_no_entry(
+    author: Author, store: LocalStore, catalogue: Catalogue, database: Engine
+) -> None:
+    publish(author(DATASET.format(name="pictures"), FILES), store, catalogue)
+    other = DATASET.format(name="pictures").replace("MIT", "BSD-3-Clause")
+    with pytest.raises(InvalidInputError, match="with other content"):
+        publish(author(other, FILES), store, catalogue)
+    assert said(database) == [("embedded", "version.publish")]
+
+
+def test_refusals_are_written_so_often_a_minute_and_then_counted(database: Engine, standing: Standing) -> None:
+    refusals = Refusals(database, standing)
+    for _ in range(Refusals.MOST + 70):
+        refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
+    assert refusals.note(STRANGER, "POST /v1/artifacts", "", "refused", "forbidden")
+    with reading(database) as connection:
+        assert connection.execute(select(func.count()).select_from(actions)).scalar() == Refusals.MOST + 1
+    standing.go_on(minutes=1)
+    assert refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
+    (last,) = Log(database).list(limit=1)
+    assert last.reason == "unauthorized (70 more before were not written down)"
+
+
+def test_a_token_that_was_written_in_the_wrong_place_is_not_kept(database: Engine, standing: Standing) -> None:
+    secret = new_secret()
+    Refusals(database, standing).note(ANONYMOUS, f"GET /{secret.text}", secret.text * 99, "refused", secret.text)
+    (entry,) = Log(database).list()
+    assert secret.text[10:] not in f"{entry}"
+    assert len(entry.target) <= 500
+
+
+def test_the_log_is_read_page_by_page(tokens: Tokens, database: Engine, standing: Standing) -> None:
+    for _ in range(7):
+        tokens.create("ci", Scopes.parse(["read"]))
+        standing.go_on(seconds=1)
+    log, found, before = Log(database), list[str](), None
+    while page := log.list(limit=3, before=before):
+        before = page[-1].id
+        found += [entry.id for entry in page]
+    assert len(found) == 7
+    assert found == sorted(found, reverse=True)
+    assert log.list(actor="token/none") == ()
+    with pytest.raises(InvalidInputError, match="limit"):
+        log.list(limit=100_000)
+    with pytest.raises(InvalidInputError, match="no entry"):
+        log.list(before="'; DROP TABLE actions; --")

@@ -1,0 +1,98 @@
+"""Tokens from their making to their end: at rest is a digest, and nothing of it is ever taken back."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
+
+from artifacts.errors import InvalidInputError, UnknownNameError
+from registry.access.log import Log
+from registry.access.scopes import Scopes
+from registry.access.secret import new_secret
+from registry.access.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
+from registry.catalogue.database import writing
+from tests.support.clocks import Standing
+
+READ = Scopes.parse(["read"])
+
+
+def test_a_token_is_found_by_its_text_with_all_that_was_said_of_it(tokens: Tokens, standing: Standing) -> None:
+    scopes = Scopes.parse(["publish:acme", "run"])
+    made, secret = tokens.create("ci", scopes)
+    found = tokens.find(secret)
+    assert found == made
+    assert (made.name, made.scopes, made.created_by) == ("ci", scopes, "embedded")
+    assert made.expires_at - made.created_at == timedelta(days=90)
+    assert tokens.list() == (made,)
+    assert tokens.find(new_secret()) is None
+    assert made.state(standing.at) == "valid"
+
+
+def test_a_token_expires_at_its_time(tokens: Tokens, standing: Standing) -> None:
+    made, _ = tokens.create("ci", READ, timedelta(hours=1))
+    standing.go_on(minutes=59, seconds=59)
+    assert made.state(standing.at) == "valid"
+    standing.go_on(seconds=1)
+    assert made.state(standing.at) == "expired"
+
+
+def test_a_revocation_is_for_ever_and_said_once(tokens: Tokens, database: Engine, standing: Standing) -> None:
+    made, secret = tokens.create("ci", READ)
+    assert tokens.revoke(made.id)
+    assert not tokens.revoke(made.id)
+    found = tokens.find(secret)
+    assert found is not None
+    assert found.state(standing.at) == "revoked"
+    for statement in ("DELETE FROM token_revocations", "UPDATE tokens SET expires_at = '9999'"):
+        with pytest.raises(IntegrityError, match="append-only"), writing(database) as connection:
+            connection.execute(text(statement))
+    assert [entry.action for entry in Log(database).list(actor="embedded")].count("token.revoke") == 1
+
+
+def test_what_is_unknown_cannot_be_revoked(tokens: Tokens) -> None:
+    with pytest.raises(UnknownNameError, match="there is no token/"):
+        tokens.revoke(TokenId("token/" + "0" * 26))
+
+
+@pytest.mark.parametrize("id_", ["", "token/", "run/" + "0" * 26, "token/" + "u" * 26, new_secret().text])
+def test_what_is_no_id_is_refused_and_not_repeated(id_: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_token_id(id_)
+    assert not id_ or id_ not in str(caught.value) or id_ == "token/"
+
+
+def test_no_file_of_the_registry_holds_the_text(tokens: Tokens, database: Engine, tmp_path: Path) -> None:
+    _, secret = tokens.create("ci", READ)
+    tokens.find(secret)
+    database.dispose()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert secret.text[10:].encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["", "Ci", "a b", "-", "a" * 65, "a\n", new_secret().text])
+def test_a_name_is_a_word(tokens: Tokens, name: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        tokens.create(name, READ)
+    assert len(name) < 3 or name not in str(caught.value)
+    assert tokens.list() == ()
+
+
+@pytest.mark.parametrize("lifetime", ["366d", "999999d", "8761h"])
+def test_no_token_lives_longer_than_a_year(tokens: Tokens, lifetime: str) -> None:
+    with pytest.raises(InvalidInputError, match="365 days at most"):
+        tokens.create("ci", READ, parse_lifetime(lifetime))
+
+
+@pytest.mark.parametrize(("text", "days"), [("365d", 365), ("24h", 1), ("1440m", 1)])
+def test_a_lifetime_is_read(text: str, days: int) -> None:
+    assert parse_lifetime(text) == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["", "0d", "d", "1", "-1d", "1.5d", "1w", "1d ", "0" * 99])
+def test_what_is_no_lifetime_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no lifetime"):
+        parse_lifetime(text)

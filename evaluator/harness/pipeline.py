@@ -91,7 +91,7 @@ class Pipeline:
         return Prepared(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
 
     def stack(self, calls: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
-        """What one call takes of several samples; where the graph fixes the batch, its rest is the last of them.
+        """What one call takes of several samples, in C order; a batch that the graph fixes is filled with the last.
 
         Raises:
             Failure: ``step``: samples of different shapes.
@@ -104,7 +104,8 @@ class Pipeline:
             with failing("step", f"input {port.name}, a batch of {size}"):
                 axis = port.axes.axis
                 # A copy always: what is given to a framework is not what the dataset holds.
-                tensors[port.name] = np.array(values[0], order="C") if axis is None else np.stack(values, axis)
+                made = np.array(values[0], order="C") if axis is None else np.stack(values, axis)
+                tensors[port.name] = np.asarray(made, order="C")
         return tensors
 
     def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
@@ -194,8 +195,10 @@ def _calls(
             "step", f"{where}: the inputs have " + ", ".join(f"{n} frames ({name})" for name, n in counts.items())
         )
     number = next(iter(counts.values()), 1)
+    # A transposed picture is a view with other strides: frameworks would copy it in every call, or compute otherwise.
+    values = {name: [np.asarray(tensor.values, order="C") for tensor in found] for name, found in rows.items()}
     return tuple(
-        {name: found[index if name in each else 0].values for name, found in rows.items()} for index in range(number)
+        {name: found[index if name in each else 0] for name, found in values.items()} for index in range(number)
     )
 
 

@@ -82,6 +82,21 @@ def test_a_fixed_batch_is_filled_with_the_last_sample_on_its_axis(
     assert fixed.batch_size(1) == 4
 
 
+@pytest.mark.parametrize(("shape", "axis"), [([None, 3, 8, 12], 0), ([3, 8, None, 12], 2)])
+def test_what_a_framework_is_given_lies_in_order_in_memory(
+    job: dict[str, Any], piped: Piped, shape: list[int | None], axis: int
+) -> None:
+    pictures = np.random.default_rng(7).integers(0, 256, (2, 8, 12, 3)).astype(np.uint8)
+    colours = Samples(lambda number: {"image": pictures[number]}, ["a", "b"], None, frozenset(("image",)))
+    job["model"]["inputs"][0] |= {"shape": shape, "batch_axis": axis, "layout": None}
+    job["model"]["inputs"][0]["steps"][0] = {"decode": {"color": "RGB", "exif": "ignore"}}
+    pipeline = piped(job)
+    calls = [pipeline.prepare(colours, number).calls[0] for number in (0, 1)]
+    several = pipeline.stack(calls)["picture"]
+    assert all(values.flags.c_contiguous for values in (calls[0]["picture"], several))
+    assert np.array_equal(np.moveaxis(several, axis, 0), pictures.transpose(0, 3, 1, 2))
+
+
 def test_a_tensor_without_a_batch_axis_is_one_sample(job: dict[str, Any], piped: Piped, samples: Samples) -> None:
     job["model"]["inputs"][0] |= {"shape": [1, 8, 12], "batch_axis": "none", "layout": "CHW"}
     lone = piped(job)

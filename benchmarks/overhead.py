@@ -31,7 +31,8 @@ All are bound to the same processor, with one thread. In every round each is mea
 figure is the median over rounds, what is above the bare loop is taken within each round, with the interval of the mean
 (Student's t, 95 %). Where other work shares the machine, its speed changes from one process to the next by more than
 what is looked for; such work only ever adds, so the fastest tenth of the calls, in the fastest round, tells the ways
-apart best. Null is what runs measured of themselves with a predictor that does nothing.
+apart best (in LoadGen alone by a timer around the call). Null is what runs measured of themselves with a predictor
+that does nothing.
 
 Starts are of an accuracy phase of one sample, from the container's start to its end, beside `docker run` of the same
 imports, model and call on the same image; what benchlock does before a container starts is beside it. JPEG files go
@@ -88,8 +89,7 @@ def call_round(laboratory: Laboratory, subject: Subject, taken: Taken, seconds: 
     for way in ("loop", "loadgen"):
         answer = laboratory.bare(subject, way, seconds=seconds)
         taken.calls.setdefault(way, []).append(answer["p50"])
-        if "p10" in answer:
-            taken.fastest.setdefault(way, []).append(answer["p10"])
+        taken.fastest.setdefault(way, []).append(answer["p10"])
     for isolation in ("process", "container") if laboratory.commands.engine else ("process",):
         run = laboratory.run(subject, "single_stream", isolation)
         taken.calls.setdefault(isolation, []).append(run["values"]["latency_p50"])

@@ -42,7 +42,8 @@ class Detected:
         """Raises ``Failure`` (``predict``): the outputs make no boxes, or nothing says where the picture came from."""
         geometry = sample.geometry.get(self._picture)
         if geometry is None:
-            raise Failure("predict", f"input {self._picture}: its steps do not tell where its pixels came from")
+            what = "its steps do not tell where its pixels came from: code (python) changes the size, or pad a length"
+            raise Failure("predict", f"input {self._picture}: {what}; resize, pad and center_crop are followed")
         self._found.append(detect(self._terms, prediction, geometry))
         if self._metrics:
             assert isinstance(label, Boxes)

@@ -21,7 +21,7 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
     """The step ``python``: ``function(value: ndarray) -> ndarray`` of one sample, in ``file`` below ``folder``.
 
     It gets an array of its own, and what it gives is copied, so that it may keep and change both. The axes lose their
-    names, and a sound its rate.
+    names, and a sound its rate; a picture that has another size now, the way back to its original.
 
     Raises:
         StepError: as ``load_function``.
@@ -35,9 +35,18 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
             raise StepError(f"{function} exits with {error.code!r}") from error
         if not isinstance(result, np.ndarray | np.generic):
             raise StepError(f"{function} gives {type(result).__name__}, a NumPy array is needed")
-        return tensor._replace(values=np.array(result), layout=None, rate=None)
+        geometry = tensor.geometry if _lies_as(tensor, result.shape) else None
+        return tensor._replace(values=np.array(result), layout=None, rate=None, geometry=geometry)
 
     return step
+
+
+def _lies_as(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a picture's height and width are axes of ``shape``, in this order."""
+    if tensor.geometry is None or shape == tensor.values.shape:
+        return True
+    axes = iter(shape)
+    return all(side in axes for side in tensor.geometry.size)
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from evaluator.harness.job import Step
 from evaluator.harness.steps import StepError, Tensor, bind
+from evaluator.harness.steps.geometry import Geometry
 
 
 def applied(folder: Path, tensor: Tensor, file: str = "code/steps.py", function: str = "halve") -> Tensor:
@@ -20,6 +21,7 @@ def applied(folder: Path, tensor: Tensor, file: str = "code/steps.py", function:
 def folder(tmp_path: Path) -> Path:
     files = {
         "code/steps.py": """
+            import numpy as np
             import tables
             from .tables import DIVISOR
             from . import deep
@@ -49,6 +51,15 @@ def folder(tmp_path: Path) -> Path:
             def fail(value):
                 raise ValueError("no such thing")
 
+            def channels_first(value):
+                return value.transpose(2, 0, 1)[None]
+
+            def on_its_side(value):
+                return value.transpose(1, 0, 2)
+
+            def letterboxed(value):
+                return np.pad(value, [(1, 1), (0, 0), (0, 0)])
+
             NAME = "no function"
             """,
         "code/tables.py": "DIVISOR = 2\n",
@@ -73,6 +84,23 @@ def test_a_function_is_done_and_finds_its_siblings(folder: Path) -> None:
     assert (found.values.tolist(), found.layout, found.rate) == ([1, 2], None, None)
     assert applied(folder, Tensor(np.array([2.0])), function="add").values.tolist() == [42]
     assert applied(folder, Tensor(np.array([2.0, 7.0])), function="one").values.tolist() == 7
+
+
+@pytest.mark.parametrize(
+    ("function", "known"), [("halve", True), ("channels_first", True), ("on_its_side", False), ("letterboxed", False)]
+)
+def test_the_way_back_to_the_original_is_known_while_the_picture_keeps_its_size(
+    folder: Path, function: str, known: bool
+) -> None:
+    way = Geometry.identity(8, 12).resized(4, 6)
+    found = applied(folder, Tensor(np.ones((4, 6, 3)), "HWC", geometry=way), function=function)
+    assert found.geometry == (way if known else None)
+    assert applied(folder, Tensor(np.ones((4, 6, 3)), "HWC"), function=function).geometry is None
+
+
+def test_the_way_back_outlives_code_on_a_picture_that_lies_flat(folder: Path) -> None:
+    way = Geometry.identity(4, 6)
+    assert applied(folder, Tensor(np.ones(24), geometry=way)).geometry == way
 
 
 def test_a_function_cannot_change_what_it_was_given(folder: Path) -> None:

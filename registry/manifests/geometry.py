@@ -21,13 +21,11 @@ def check_geometry(model: Model, place: Place) -> None:
     Raises:
         InvalidInputError: a step certainly makes another size of it, in a way that cannot be followed.
     """
-    pictures = [index for index, port in enumerate(model.inputs) if isinstance(port, ImageInput)]
-    if model.predictions is UNSET or not pictures:
+    pictures = ((port, place.at("inputs", index)) for index, port in enumerate(model.inputs))
+    port, there = next((pair for pair in pictures if isinstance(pair[0], ImageInput)), (None, place))
+    if model.predictions is UNSET or not isinstance(port, ImageInput):
         return
-    port, there = model.inputs[pictures[0]], place.at("inputs", pictures[0])
-    assert isinstance(port, ImageInput)
-    steps = () if port.steps is UNSET else port.steps
-    for index, step in enumerate(steps):
+    for index, step in enumerate(port.steps):
         if len(step.present()) != 1:
             return  # which is a fault of its own
         here = there.at("steps", index, step.name)
@@ -36,7 +34,7 @@ def check_geometry(model: Model, place: Place) -> None:
             raise here.at("length").error(what, "write top, bottom, left, right, which are followed")
         if isinstance(step.arguments, Python):
             try:
-                given, wanted = follow(Tensor(), steps[:index], there.at("steps")), declared(port, there)
+                given, wanted = follow(Tensor(), port.steps[:index], there.at("steps")), declared(port, there)
             except InvalidInputError:
                 return  # the same
             _check_code(given, wanted, here)

@@ -39,7 +39,9 @@ class Loaded:
         self._per_unit = per_unit
         self.batch = pipeline.batch_size(per_unit)
         self._plain = not (pipeline.several or session.stateful)
-        self._joins = self._plain and model.batch in (None, 1) and _first_axes(model)
+        self._fixed = model.batch
+        # One sample alone is filled up to a fixed batch, which is done for each before the clock starts.
+        self._joins = self._plain and _first_axes(model) and (per_unit > 1 or model.batch in (None, 1))
         self.ask: Callable[[Any], Any] = self._ask_each
         if self._plain:
             self.ask = session.predict if per_unit <= self.batch else self._ask_several
@@ -130,12 +132,16 @@ class Loaded:
     def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
         start = self._places[indices[0]]
         if len(indices) == 1 or self._order[start : start + len(indices)] == list(indices):
-            places: Any = range(start, start + len(indices))
-            return self._cut(places, lambda part: self._rows(slice(part[0], part[-1] + 1)))
+            return self._cut(range(start, start + len(indices)), self._rows)
         return self._cut([self._places[index] for index in indices], self._rows)
 
-    def _rows(self, places: Any) -> Tensors:  # noqa: ANN401 - a slice, or a list of places
-        return {name: values[places] for name, values in self._joined.items()}
+    def _rows(self, places: range | list[int]) -> Tensors:
+        """Without a copy where they lie one after the other, and fill a batch that the graph fixes."""
+        missing = (self._fixed or 0) - len(places)
+        if isinstance(places, range) and missing <= 0:
+            return {name: values[places.start : places.stop] for name, values in self._joined.items()}
+        filled = [*places, *[places[-1]] * missing]
+        return {name: values[filled] for name, values in self._joined.items()}
 
     def _ask_several(self, batches: Sequence[Tensors]) -> list[Tensors]:
         predict = self._session.predict

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from artifacts.errors import UnavailableError
+from artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from artifacts.oci.client import RegistryClient
@@ -45,3 +45,37 @@ def ask(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, s
             return None
 
     return found
+
+
+def public_look_up(store: "BlobStore") -> LookUp:
+    """As ``look_up``, for whoever asks a service: it asks no registry of a network that is the service's own.
+
+    BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses.
+    """
+    from artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
+
+    def found(reference: str, os: str, arch: str) -> bytes:
+        return find_image(parse_image(reference), os, arch, _connect_in_public, store).config
+
+    return found
+
+
+def _connect_in_public(repository: "Repository") -> "RegistryClient":
+    from api.credentials import redirect_hosts  # noqa: PLC0415 - as above
+    from artifacts.urls import addresses, is_public, split_url  # noqa: PLC0415
+
+    split = split_url(repository.url)
+    host = split.hostname or ""
+    if host.lower() not in redirect_hosts():
+        try:
+            private = [one for one in addresses(host, split.port or 443) if not is_public(one)]
+        except OSError as error:
+            raise UnavailableError(f"{host} has no address: {error}", where=str(repository)) from error
+        if private:
+            raise InvalidInputError(
+                f"{repository} is at {private[0]}, which is not public: this service does not ask there",
+                where=str(repository),
+                next_step="make the lock on a machine of that network, or have its operator admit the host: "
+                "BENCHLOCK_REDIRECT_HOSTS",
+            )
+    return connect(repository)

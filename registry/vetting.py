@@ -28,7 +28,7 @@ def refuse_hidden_code(model: Model, store: BlobStore) -> None:
     """
     if model.unsafe is True:
         return
-    content = _content(model, store)
+    content = content_of(model, store)
     for path in (path for file in model.files if file.role not in _NOT_LOADED for path in content.inside(file.path)):
         with content.open(path, path) as stream:
             found = reasons(stream, torchscript=model.format == "torchscript")
@@ -43,13 +43,14 @@ def objection(manifest: Manifest, store: BlobStore) -> str | None:
     """What publishing would refuse in the manifest or in its files, which are all in ``store``; None if nothing."""
     problems = Problems()
     with problems.noted():
-        inspect(manifest, _content(manifest, store), problems, ask=None, warn=lambda _: None)
+        inspect(manifest, content_of(manifest, store), problems, ask=None, warn=lambda _: None)
     return problems.found[0].what if problems.found else None
 
 
-def _content(manifest: Manifest, store: BlobStore) -> Content:
+def content_of(manifest: Manifest, store: BlobStore) -> Content:
+    """The files of a published manifest, those inside its trees too; all of them are in ``store``."""
     files: dict[str, Descriptor] = {}
-    for path, blob in _files(manifest).items():
+    for path, blob in described(manifest).items():
         files[path] = blob
         if path.endswith("/"):
             if (size := store.stat(blob.digest).size) > LARGEST_LISTING:
@@ -59,7 +60,9 @@ def _content(manifest: Manifest, store: BlobStore) -> Content:
     return Content(str(reference_of(manifest)), store, files)
 
 
-def _files(manifest: Manifest) -> Mapping[str, Descriptor]:
+def described(manifest: Manifest) -> Mapping[str, Descriptor]:
+    """Digest and size of each file of a published manifest, by path."""
+    """Digest and size of each file of a published manifest, by path."""
     found = {}
     for file in files_of(manifest):
         assert isinstance(file.sha256, str)

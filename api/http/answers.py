@@ -8,7 +8,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from api.faults import INTERNAL, Fault, fault_of_status
+from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
 from api.http.logs import REQUEST_ID, log
 from api.wire.problems import MEDIA_TYPE, Problem, problem_of
 from artifacts.errors import BenchlockError, InvalidInputError
@@ -49,7 +49,18 @@ def on_fault(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     return _response(problem_of(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
 
 
-ON_ERRORS: Final = {BenchlockError: on_error, HTTPException: on_http_error, Exception: on_fault}
+def on_nesting(_: Request[Any, Any, Any], __: RecursionError) -> Response[bytes]:
+    """What a client sent is nested beyond what is read, here or in the rooms below."""
+    told = InvalidInputError("the request is nested without end", next_step="nest it less")
+    return _response(problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+
+
+ON_ERRORS: Final = {
+    BenchlockError: on_error,
+    HTTPException: on_http_error,
+    RecursionError: on_nesting,
+    Exception: on_fault,
+}
 
 
 def _response(

@@ -5,12 +5,14 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, described, health
+from api.http.routes import artifacts, described, health, locks, publishing
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     health.routes,
     described.routes,
     artifacts.routes,
+    publishing.routes,
+    locks.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

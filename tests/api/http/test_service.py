@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_what_only_public_routes_may_be_asked_without_a_token(odd: Client) -> No
     with odd:
         for path, methods in odd.get("/v1/openapi.json").json()["paths"].items():
             for method in methods:
-                answer = odd.request(method, path.format(kind="model", name="x@1.0.0"))
+                answer = odd.request(method, re.sub(r"{.*?}", "x", path))
                 assert (answer.status_code == 401) == (path not in public), (method, path)
 
 
@@ -210,7 +211,7 @@ def test_the_document_describes_every_operation_with_examples(client: Client) ->
             if int(status) >= 400:
                 assert list(bodies) == ["application/problem+json"], (named, status)
         for body in operation.get("requestBody", {}).get("content", {}).values():
-            assert body.get("examples") or body.get("example"), named
+            assert body["schema"].get("examples"), named
 
 
 def test_a_loopback_is_told_from_other_addresses() -> None:

@@ -1,0 +1,253 @@
+"""From a question to a lock: resolving, locking, reading a lock again, and asking about it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request as HttpRequest
+from litestar import Response, Router, get, post
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter
+from msgspec import UNSET
+
+from api.http.conditional import FOR_EVER, tagged
+from api.http.documented import answers, content, nothing
+from api.http.guards import READ, RUN
+from api.http.service import Service
+from api.image_lookup import public_look_up
+from api.wire import locks as wire
+from api.wiring import Registry
+from artifacts.digest import Digest
+from artifacts.errors import InvalidInputError
+from evaluator.harness_archive import HARNESS_VERSION, build_harness
+from registry.accepting import refuse_missing
+from registry.difference import diff
+from registry.lockfile import Lock, dump, load
+from registry.locks import Harness, keep_lock, known_manifests, resolve_request, why_chosen, yanked
+from registry.named import named
+from registry.names import parse_target
+from registry.requests import parse_request
+from registry.staleness import check_lock
+
+TOML = "application/toml"
+_ID = "sha256:"
+
+_LOCK = 'id = "sha256:1c2ab5b6…"\nschema = "1.0"\n…'
+_REQUEST = {
+    "schema": 1,
+    "kind": "evaluation",
+    "name": "my-question",
+    "model": {"name": "acme/resnet8", "version": "^1.0"},
+    "dataset": {"name": "cifar10", "version": ">=1.0 <2", "split": "test"},
+    "hardware": {"os": "linux", "arch": "amd64", "device": "cpu"},
+    "limits": {"time": "10m", "memory": "2GiB", "cpus": 1, "processes": 256},
+    "scenario": {"name": "single_stream", "min_queries": 662, "min_duration": "1s", "warmup": 8},
+    "metrics": ["top1", "latency"],
+    "seed": 7,
+}
+_STALE = {"fresh": False, "reasons": ["seed was 7, is 8"], "warnings": []}
+_PREFERRED = {"kind": "model", "name": "acme/resnet8", "version": "1.0.0"}
+_CHOSEN = {**_PREFERRED, "digest": _ID + "0" * 64, "yanked": None}
+_RESOLVED: Any = {
+    **{kind: {**_CHOSEN, "kind": kind} for kind in ("model", "framework", "image", "dataset")},
+    "platforms": [{"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11", "layered": True}],
+}
+_KEPT = {"lock": _ID + "0" * 64, "text": _LOCK, "warnings": []}
+_CHANGE = {"subject": "model/acme/resnet8", "before": "1.0.0", "after": "1.1.0", "details": ["weights changed"]}
+_WHY = {"prose": "framework/onnxruntime 1.20.0 …", "why": {"kind": "framework", "name": "onnxruntime"}}
+
+QuestionIn = Annotated[
+    wire.Question, Body(examples=[Example(value={"request": _REQUEST, "preferences": [_PREFERRED]})])
+]
+GivenIn = Annotated[wire.Given, Body(examples=[Example(value={"request": _REQUEST}), Example(value={"text": _LOCK})])]
+CheckedIn = Annotated[wire.Checked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "request": _REQUEST})])]
+WhyIn = Annotated[
+    wire.WhyAsked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "target": "framework/onnxruntime"})])
+]
+TwoIn = Annotated[wire.TwoLocks, Body(examples=[Example(value={"before": _ID + "1c2ab5b6", "after": _LOCK})])]
+IdIn = Annotated[
+    str,
+    Parameter(
+        description="The lock's id, or at least the first 8 of its hex digits.",
+        max_length=len(_ID) + 64,
+        examples=[Example(value="sha256:1c2ab5b6")],
+    ),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/resolve``, ``/v1/locks`` and what is asked of locks."""
+    registry = service.registry
+
+    @post(
+        "/resolve",
+        opt=READ,
+        status_code=200,
+        summary="Resolve a request",
+        responses=answers(
+            "conflict", "unknown-name", body=True, success={200: content(wire.Resolved, "What answers it.", _RESOLVED)}
+        ),
+    )
+    async def resolve(data: QuestionIn) -> wire.Resolved:
+        """Which versions answer the request; 409 with `conflict` says why none do. Writes nothing."""
+        return await service.work.do(_resolved, registry, data)
+
+    @post(
+        "/locks",
+        opt=RUN,
+        status_code=201,
+        summary="Make a lock, or keep one",
+        responses=answers(
+            "conflict",
+            "missing-blobs",
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={201: content(wire.KeptLock, "The lock, kept.", _KEPT)},
+        ),
+    )
+    async def lock(data: GivenIn) -> wire.KeptLock:
+        """From a `request`, the lock that answers it; a `text` is kept as it is. The same again changes nothing."""
+        return await service.work.do(_locked, registry, data)
+
+    @get(
+        "/locks/{lock_id:str}",
+        opt=READ,
+        summary="Read a lock",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: content(wire.KeptLock, "The lock; as TOML where Accept asks for it.", _KEPT),
+                304: nothing("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
+        """A lock by its id, or what its id alone begins with."""
+        kept = await service.work.look_up(_kept, registry, lock_id)
+        known = request.headers.get("if-none-match")
+        if TOML in request.headers.get("accept", ""):
+            return tagged(kept.text.encode(), f"{kept.lock}-toml", known, FOR_EVER, TOML)
+        return tagged(msgspec.json.encode(kept), kept.lock, known, FOR_EVER)
+
+    return Router("", route_handlers=[resolve, lock, read, *_questions(service)], tags=["locks"])
+
+
+def _questions(service: Service) -> list[Any]:
+    """What is asked about locks, which the registry need not have."""
+    registry = service.registry
+
+    @post(
+        "/locks/check",
+        opt=READ,
+        status_code=200,
+        summary="Does a lock still answer its request?",
+        responses=answers(
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: content(wire.FreshnessFound, "Whether it does.", _STALE)},
+        ),
+    )
+    async def check(data: CheckedIn) -> wire.FreshnessFound:
+        """A newer version makes no lock stale; `reasons` say what does."""
+        return await service.work.do(_checked, registry, data)
+
+    @post(
+        "/locks/why",
+        opt=READ,
+        status_code=200,
+        summary="Why has a lock this version?",
+        responses=answers("unknown-name", "integrity", body=True, success={200: content(wire.WhyTold, "Why.", _WHY)}),
+    )
+    async def why(data: WhyIn) -> wire.WhyTold:
+        """Why the lock has this version of an artifact, and why no newer one."""
+        return await service.work.do(_why, registry, data)
+
+    @post(
+        "/locks/diff",
+        opt=READ,
+        status_code=200,
+        summary="What changed between two locks?",
+        responses=answers(
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: content(wire.ChangesTold, "The changes.", {"changes": [_CHANGE]})},
+        ),
+    )
+    async def difference(data: TwoIn) -> wire.ChangesTold:
+        """The changes by artifact; none where it is the same lock."""
+        return await service.work.do(_changes, registry, data)
+
+    return [check, why, difference]
+
+
+def _resolved(registry: Registry, data: wire.Question) -> wire.Resolved:
+    request = parse_request(data.request, "request")
+    return wire.resolved_on_wire(resolve_request(request, registry.catalogue, wire.preferences_of(data.preferences)))
+
+
+def _locked(registry: Registry, data: wire.Given) -> wire.KeptLock:
+    if (data.request is UNSET) == (data.text is UNSET):
+        raise InvalidInputError("a lock is made from a request, or kept as a text", next_step="send one of the two")
+    if data.text is not UNSET:
+        kept = load(data.text, "text")
+        with registry.store.writing():
+            refuse_missing(_of_every_run(kept), registry.store)
+            registry.catalogue.put_lock(kept)
+        return wire.kept_on_wire(kept, dump(kept))
+    assert data.request is not UNSET
+    request = parse_request(data.request, "request")
+    resolution = resolve_request(request, registry.catalogue, wire.preferences_of(data.preferences))
+    harness = Harness(HARNESS_VERSION, build_harness())
+    look_up = public_look_up(registry.store)
+    made = keep_lock(request, resolution, harness, registry.store, registry.catalogue, look_up)
+    return wire.kept_on_wire(made, dump(made), yanked(resolution))
+
+
+def _of_every_run(lock: Lock) -> Mapping[Digest, str]:
+    """What the lock names for all platforms, and all listings of trees, without which nobody knows what it names."""
+    return {one.digest: one.name for one in named(lock) if one.platform is None or one.sort == "tree"}
+
+
+def _kept(registry: Registry, text: str) -> wire.KeptLock:
+    id_ = registry.catalogue.find_lock(text)
+    found = registry.catalogue.get_lock(id_)
+    return wire.KeptLock(lock=id_, text=found, warnings=load(found, id_).warnings)
+
+
+def _checked(registry: Registry, data: wire.Checked) -> wire.FreshnessFound:
+    request = parse_request(data.request, "request")
+    lock = _lock_of(registry, data.lock, "lock")
+    with registry.catalogue.snapshot(request.as_of) as snapshot:
+        return wire.freshness_on_wire(check_lock(lock, request, snapshot))
+
+
+def _why(registry: Registry, data: wire.WhyAsked) -> wire.WhyTold:
+    kind, name, constraint = parse_target(data.target)
+    if constraint is not None:
+        raise InvalidInputError(
+            f"{data.target} has a constraint", where="target", next_step=f"name {kind}/{name}: a lock has one version"
+        )
+    found = why_chosen(_lock_of(registry, data.lock, "lock"), kind, name, registry.catalogue)
+    return wire.WhyTold(prose=found.prose(), why=found.as_json())
+
+
+def _changes(registry: Registry, data: wire.TwoLocks) -> wire.ChangesTold:
+    locks = [_lock_of(registry, data.before, "before"), _lock_of(registry, data.after, "after")]
+    found = diff(locks[0], locks[1], known_manifests(locks, registry.store))
+    return wire.ChangesTold(
+        changes=tuple(
+            wire.ChangeTold(subject=one.subject, before=one.before, after=one.after, details=one.details)
+            for one in found
+        )
+    )
+
+
+def _lock_of(registry: Registry, text: str, where: str) -> Lock:
+    """A lock by its text, or by what its id begins with."""
+    if text.startswith(_ID):
+        return load(registry.catalogue.get_lock(registry.catalogue.find_lock(text)), text)
+    return load(text, where)

@@ -1,0 +1,179 @@
+"""Requests and locks on the way: what is asked, what is resolved, the lock, and whether it still answers."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.wire.artifacts import DigestText, Name, Version
+from artifacts.digest import Digest
+from registry.lockfile import Lock
+from registry.names import Kind, parse_kind
+from registry.resolution.candidates import Candidate, Offer, Resolution
+from registry.resolution.search import Preferences
+from registry.staleness import Freshness
+from registry.versions import parse_version
+
+Lockfile = Annotated[str, Meta(max_length=4 << 20, examples=['id = "sha256:…"\nschema = "1.0"\n…'])]
+
+
+class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version to choose where it fits, whatever is newer."""
+
+    kind: Kind
+    name: Name
+    version: Version
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request, as its file says, and the versions to keep where they fit."""
+
+    request: dict[str, Any]
+    preferences: tuple[Preferred, ...] = ()
+
+
+class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock to make from a request, or one to keep: its text."""
+
+    request: dict[str, Any] | UnsetType = UNSET
+    preferences: tuple[Preferred, ...] = ()
+    text: Lockfile | UnsetType = UNSET
+
+
+class ChosenVersion(Struct, frozen=True, kw_only=True):
+    """A version that was chosen. ``yanked`` is the reason, where it is yanked."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    yanked: str | None = None
+
+
+class OfferedPlatform(Struct, frozen=True, kw_only=True):
+    """A platform of the image: ``layered`` where a container can run."""
+
+    os: str
+    arch: str
+    device: str
+    python: str
+    layered: bool
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """The versions that answer a request, and the platforms that it admits."""
+
+    model: ChosenVersion
+    framework: ChosenVersion
+    image: ChosenVersion
+    dataset: ChosenVersion
+    platforms: tuple[OfferedPlatform, ...]
+
+
+class KeptLock(Struct, frozen=True, kw_only=True):
+    """A lock of the registry; ``text`` is its file. ``warnings`` are of yanked versions and newer schemas."""
+
+    lock: DigestText
+    text: Lockfile
+    warnings: tuple[str, ...] = ()
+
+
+class Checked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock, by its text or id, and the request that it should answer."""
+
+    lock: Lockfile
+    request: dict[str, Any]
+
+
+class FreshnessFound(Struct, frozen=True, kw_only=True):
+    """``reasons`` why a lock is stale, none if it is not."""
+
+    fresh: bool
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock, by its text or id, and an artifact of it: ``KIND/NAME``."""
+
+    lock: Lockfile
+    target: Annotated[str, Meta(max_length=400, examples=["framework/onnxruntime"])]
+
+
+class WhyTold(Struct, frozen=True, kw_only=True):
+    """Why the lock has this version: in words, and as plain values."""
+
+    prose: str
+    why: dict[str, Any]
+
+
+class TwoLocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two locks to compare, each by its text or id."""
+
+    before: Lockfile
+    after: Lockfile
+
+
+class ChangeTold(Struct, frozen=True, kw_only=True):
+    """What changed from one lock to another; ``None`` where there was or is nothing."""
+
+    subject: str
+    before: str | None
+    after: str | None
+    details: tuple[str, ...]
+
+
+class ChangesTold(Struct, frozen=True, kw_only=True):
+    """None of them: the same lock."""
+
+    changes: tuple[ChangeTold, ...]
+
+
+def preferences_of(preferred: tuple[Preferred, ...]) -> Preferences:
+    return {(parse_kind(one.kind), one.name): parse_version(one.version) for one in preferred}
+
+
+def preferences_on_wire(preferences: Preferences) -> tuple[Preferred, ...]:
+    return tuple(Preferred(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items())
+
+
+def resolved_on_wire(resolution: Resolution) -> Resolved:
+    platforms = tuple(
+        OfferedPlatform(os=os, arch=arch, device=device, python=python, layered=layered)
+        for os, arch, device, python, layered in resolution.platforms
+    )
+    chosen = {str(kind): _chosen(one) for kind, one in resolution.chosen().items()}
+    return Resolved(**chosen, platforms=platforms)
+
+
+def resolution_of(resolved: Resolved) -> Resolution:
+    platforms: tuple[Offer, ...] = tuple(
+        (one.os, one.arch, one.device, one.python, one.layered) for one in resolved.platforms
+    )
+    return Resolution(
+        model=_candidate(resolved.model),
+        framework=_candidate(resolved.framework),
+        image=_candidate(resolved.image),
+        dataset=_candidate(resolved.dataset),
+        platforms=platforms,
+    )
+
+
+def kept_on_wire(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> KeptLock:
+    return KeptLock(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
+
+
+def freshness_on_wire(found: Freshness) -> FreshnessFound:
+    return FreshnessFound(fresh=not found.reasons, reasons=found.reasons, warnings=found.warnings)
+
+
+def freshness_of(found: FreshnessFound) -> Freshness:
+    return Freshness(found.reasons, found.warnings)
+
+
+def _chosen(one: Candidate) -> ChosenVersion:
+    return ChosenVersion(kind=one.kind, name=one.name, version=str(one.version), digest=one.digest, yanked=one.yanked)
+
+
+def _candidate(one: ChosenVersion) -> Candidate:
+
+    return Candidate(one.kind, one.name, parse_version(one.version), Digest(one.digest), one.yanked)

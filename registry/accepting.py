@@ -1,0 +1,113 @@
+"""Publishing what somebody else prepared: a manifest as published, whose blobs were sent before. Nothing is trusted."""
+
+import io
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from artifacts.canonical import canonical
+from artifacts.digest import Digest
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.store import BlobStore
+from registry.access.actors import acting
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.entries import Provenance, Published
+from registry.catalogue.rows import reference_of
+from registry.inspection.content import Content
+from registry.inspection.kinds import inspect
+from registry.manifests import Manifest, parse_published
+from registry.manifests.identity import content, manifest_digest
+from registry.packaging import name_version
+from registry.problems import Problems
+from registry.vetting import content_of, described
+
+_SHOWN = 3
+
+
+class MissingBlobsError(InvalidInputError):
+    """Blobs that a manifest or a record names are not in the store. ``blobs`` are their digests, to be sent."""
+
+    code = "missing-blobs"
+
+    def __init__(self, what: str, blobs: Collection[Digest]) -> None:
+        super().__init__(what, next_step="send them, and do this again")
+        self.blobs = tuple(blobs)
+
+
+def parse_accepted(document: Mapping[str, Any], stated: Digest | None = None) -> Manifest:
+    """The manifest whose content, as RFC 8785 writes it, is ``document``.
+
+    Raises:
+        InvalidInputError: it breaks a rule of manifests.
+        IntegrityError: its digest is not the one that the sender states.
+    """
+    manifest = parse_published(canonical(document))
+    found = manifest_digest(manifest)
+    if stated is not None and stated != found:
+        raise IntegrityError(
+            f"the manifest's digest is {found}, and the sender says {stated}",
+            where="digest",
+            next_step="send the manifest as it was digested",
+        )
+    return manifest
+
+
+def accept(
+    manifest: Manifest,
+    provenance: Provenance,
+    store: BlobStore,
+    catalogue: Catalogue,
+    *,
+    warn: Callable[[str], None],
+    dry_run: bool = False,
+) -> Published:
+    """Publish ``manifest``, in one transaction, once its files in ``store`` are found well; again it changes nothing.
+
+    Finished images are not asked for: a sender names their registries, and this may run where it may not go.
+
+    Raises:
+        ForbiddenError: who is acting may not publish versions of that name.
+        MissingBlobsError: files are not there yet.
+        VersionTakenError: the version is published with other content.
+        InvalidInputError: the files contradict the manifest; carries all the problems that were found.
+    """
+    acting().require_publishing(manifest.name)
+    with store.writing():
+        files, problems = _sent(manifest, store), Problems()
+        inspect(manifest, files, problems, ask=None, warn=warn)
+        problems.refuse()
+        published = catalogue.would_change(manifest)
+        if dry_run:
+            return published
+        store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))
+        published = catalogue.publish(manifest, provenance)
+        name_version(store, manifest)
+    return published
+
+
+def refuse_missing(blobs: Mapping[Digest, str], store: BlobStore) -> None:
+    """Nothing, where the store has all of ``blobs``, which are named for messages.
+
+    Raises:
+        MissingBlobsError: it lacks some; names all of them.
+    """
+    missing = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
+    if missing:
+        names = list(missing.values())
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise MissingBlobsError(f"not sent yet: {', '.join(names[:_SHOWN])}{more}", tuple(missing))
+
+
+def _sent(manifest: Manifest, store: BlobStore) -> Content:
+    """All files, which are there, those inside trees too, in the sizes that are written down for them."""
+    refuse_missing({blob.digest: path for path, blob in described(manifest).items()}, store)
+    found = content_of(manifest, store)
+    refuse_missing({blob.digest: path for path, blob in found.files.items()}, store)
+    for path, blob in found.files.items():
+        size = blob.size if path.endswith("/") else store.stat(blob.digest).size  # of a tree the sum was compared
+        if size != blob.size:
+            raise InvalidInputError(
+                f"{path} has {size} bytes, and {blob.size} are written down for it",
+                where=path,
+                next_step="write down the size that the file has",
+            )
+    return found

@@ -1,0 +1,153 @@
+"""Publishing over HTTP: what is missing is named, what is wrong is refused, nothing that a sender says is trusted."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.wiring import Registry
+from artifacts.canonical import canonical
+from artifacts.digest import Digest, digest_bytes
+from artifacts.local import LocalStore
+from registry.drafts import read_draft
+from registry.manifests import plain
+from registry.names import parse_reference
+from registry.publishing import take
+from tests.api.http.conftest import Client
+from tests.support.frameworks import framework
+
+DATASET = Path(__file__).parents[3] / "examples" / "digits" / "dataset.yaml"
+FRAMEWORK = plain(framework("acme/ort", "1.0.0"))
+
+
+@pytest.fixture(scope="module")
+def sender(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], LocalStore]:
+    """A manifest as it would be published, and a store of the sender's own with its files."""
+    store = LocalStore(tmp_path_factory.mktemp("sender"))
+    with store.writing():
+        manifest = take(read_draft(DATASET.read_text(), "dataset.yaml", DATASET), store)
+    return plain(manifest), store
+
+
+def send(registry: Registry, store: LocalStore, digests: list[str]) -> None:
+    for digest in digests:
+        registry.store.put_file(store.path(Digest(digest)))
+
+
+def test_a_sender_is_told_what_to_send_and_then_it_is_published(
+    client: Client, registry: Registry, sender: tuple[dict[str, Any], LocalStore]
+) -> None:
+    manifest, store = sender
+    publication = {"manifest": manifest, "authored": "its text", "sources": {"labels.txt": "./labels.txt"}}
+    refused = client.post("/v1/artifacts", json=publication)
+    assert (refused.status_code, refused.json()["code"]) == (409, "missing-blobs")
+    assert sorted(refused.json()["blobs"]) == sorted({f"sha256:{file['sha256']}" for file in manifest["files"]})
+    assert registry.catalogue.list() == ()
+
+    send(registry, store, refused.json()["blobs"][:1])
+    assert len(client.post("/v1/artifacts", json=publication).json()["blobs"]) == len(refused.json()["blobs"]) - 1
+    send(registry, store, refused.json()["blobs"])
+    rehearsed = client.post("/v1/artifacts", json=publication | {"dry_run": True})
+    assert (rehearsed.status_code, rehearsed.json()["changed"]) == (200, True)
+    assert registry.catalogue.list() == ()
+
+    done = client.post("/v1/artifacts", json=publication | {"digest": digest_bytes(canonical(manifest))})
+    assert (done.status_code, done.json()["changed"]) == (201, True)
+    again = client.post("/v1/artifacts", json=publication)
+    assert (again.status_code, again.json()) == (200, done.json() | {"changed": False})
+    (entry,) = registry.catalogue.list()
+    assert entry.digest == done.json()["digest"] == digest_bytes(canonical(manifest))
+    assert registry.catalogue.provenance(entry.reference).authored == "its text"
+    assert registry.store.exists(entry.digest)
+
+
+def changed(manifest: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    made: Any = deepcopy(manifest)
+    part, (*way, last) = made, path.split(".")
+    for step in way:
+        part = part[int(step)] if step.isdecimal() else part[step]
+    part[int(last) if last.isdecimal() else last] = value
+    assert isinstance(made, dict)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "status", "said"),
+    [
+        ("files.0.size", 1, 422, "are written down"),
+        ("files.0.path", "../../etc/passwd", 422, "has a part"),
+        ("files.0.path", "/etc/passwd", 422, "is absolute"),
+        ("files.0.sha256", "0" * 64, 409, "not sent yet"),
+        ("files.0.source", "file:///etc/passwd", 422, "source"),
+        ("splits.test.samples", 5, 422, "samples"),
+        ("name", "Acme/../x", 422, "name"),
+        ("kind", "weights", 422, "kind"),
+        ("unheard", 1, 422, "unheard"),
+    ],
+)
+def test_what_the_bytes_or_the_rules_contradict_is_not_published(
+    client: Client,
+    registry: Registry,
+    sender: tuple[dict[str, Any], LocalStore],
+    path: str,
+    value: object,
+    status: int,
+    said: str,
+) -> None:
+    manifest, store = sender
+    send(registry, store, [f"sha256:{file['sha256']}" for file in manifest["files"]])
+    answer = client.post("/v1/artifacts", json={"manifest": changed(manifest, path, value)})
+    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert registry.catalogue.list() == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b'{"manifest": []}', 400),
+        (b'{"manifest": {}}', 422),
+        (b'{"manifest": {"schema": 1e400}}', 400),
+        (b'{"manifest": ' + b'{"a":' * 3000 + b"1" + b"}" * 3000 + b"}", 400),
+        (b'{"manifest": {}, "more": 1}', 400),
+        (b'\xff{"manifest": {}}', 400),
+    ],
+)
+def test_what_is_no_publication_is_a_problem(client: Client, body: bytes, status: int) -> None:
+    answer = client.post("/v1/artifacts", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_body_that_is_too_large_is_not_read(client: Client) -> None:
+    answer = client.post("/v1/artifacts", json={"manifest": {}, "authored": "x" * (17 << 20)})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+def test_other_content_under_the_same_version_is_refused_and_so_is_a_lying_digest(
+    client: Client, registry: Registry
+) -> None:
+    assert client.post("/v1/artifacts", json={"manifest": FRAMEWORK}).status_code == 201
+    other = client.post("/v1/artifacts", json={"manifest": FRAMEWORK | {"license": "MIT"}})
+    assert (other.status_code, other.json()["code"]) == (409, "version-taken")
+    lie = {"manifest": FRAMEWORK | {"version": "2.0.0"}, "digest": "sha256:" + "0" * 64}
+    answer = client.post("/v1/artifacts", json=lie)
+    assert (answer.status_code, answer.json()["code"]) == (422, "integrity")
+    assert len(registry.catalogue.list()) == 1
+
+
+def test_a_version_is_yanked_and_admitted_again(client: Client, registry: Registry) -> None:
+    client.post("/v1/artifacts", json={"manifest": FRAMEWORK})
+    target, reference = "framework/acme/ort@1.0.0", parse_reference("framework/acme/ort@1.0.0")
+    yank = {"target": target, "reason": "broken"}
+    assert client.post("/v1/yanks", json={"target": target}).status_code == 422
+    assert client.post("/v1/yanks", json=yank).json() == {"target": target, "yanked": True, "changed": True}
+    assert client.post("/v1/yanks", json=yank).json()["changed"] is False
+    assert registry.catalogue.get(reference).yanked == "broken"
+    undo = {"target": target, "undo": True}
+    assert client.post("/v1/yanks", json=undo).json() == {"target": target, "yanked": False, "changed": True}
+    assert registry.catalogue.get(reference).yanked is None
+    assert client.post("/v1/yanks", json=yank | {"target": "model/nobody@1.0.0"}).status_code == 404

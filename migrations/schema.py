@@ -1,7 +1,7 @@
-"""Every table that the revisions make: catalogue, access and records share one metadata."""
+"""Every table that the revisions make: catalogue, access, records and queue share one metadata."""
 
-from evaluator.records.tables import runs
+from evaluator.dispatch.tables import jobs
 from registry.access.tables import tokens
 
-METADATA = runs.metadata
+METADATA = jobs.metadata
 assert tokens.metadata is METADATA

@@ -47,13 +47,8 @@ class Records:
             IncompleteRecordError: something that every record has is missing.
             UnknownNameError: its lock is not stored.
         """
-        check_start(start)
         with writing(self._engine) as connection:
-            if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
-                raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-            _insert_start(connection, start)
-            connection.execute(insert(open_runs), {"run": start.id})
-            note(connection, "run.start", f"{start.id} {start.lock}", now())
+            record_start(connection, start)
 
     def finish(self, run: RunId, end: RunEnd) -> None:
         """Record a run's end, once and for all.
@@ -64,16 +59,7 @@ class Records:
             IncompleteRecordError: something that every record has is missing.
         """
         with writing(self._engine) as connection:
-            recorded = _get(connection, run)
-            if recorded.end is not None:
-                raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
-            # Where the clock was set back in between, the run took no time: better than no record.
-            if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
-                end = replace(end, ended_at=recorded.start.started_at)
-            check_end(recorded.start, end)
-            _insert_end(connection, run, end)
-            connection.execute(delete(open_runs).where(open_runs.c.run == run))
-            note(connection, "run.end", f"{run} {end.outcome}", now())
+            record_end(connection, run, end)
 
     def get(self, run: RunId) -> Run:
         """The run as recorded.
@@ -82,7 +68,7 @@ class Records:
             UnknownNameError: no such run was started.
         """
         with reading(self._engine) as connection:
-            return _get(connection, run)
+            return load_run(connection, run)
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """The newest runs, newest first: at most ``limit``, of a lock and with an outcome where one is given."""
@@ -96,22 +82,52 @@ class Records:
 
     def count(self, lock: Digest) -> int:
         """How many runs of a lock there are, whatever their outcome."""
-        query = select(func.count()).select_from(runs).where(runs.c.lock == lock)
         with reading(self._engine) as connection:
-            return connection.execute(query).scalar_one()
+            return runs_of(connection, lock)
 
     def unfinished(self) -> tuple[Run, ...]:
-        """The runs without an end, oldest first: running still, or abandoned by a process that is no more."""
+        """The runs without an end, oldest first: running still, or abandoned by a process that is no more.
+
+        Without those under a lease of the queue, which ends them itself.
+        """
+        query = select(open_runs.c.run).where(open_runs.c.fence.is_(None)).order_by(open_runs.c.run)
         with reading(self._engine) as connection:
-            return _load(
-                connection, connection.execute(select(open_runs.c.run).order_by(open_runs.c.run)).scalars().all()
-            )
+            return _load(connection, connection.execute(query).scalars().all())
 
     def live_digests(self) -> Iterator[Digest]:
         """Every digest that a run names: what garbage collection must keep."""
         with reading(self._engine) as connection:
             for digest in connection.execute(select(run_blobs.c.digest).distinct()).scalars():
                 yield Digest(digest)
+
+
+def record_start(connection: Connection, start: RunStart, fence: int | None = None) -> None:
+    """Record that a run starts, under a lease of the queue where there is a ``fence``. Raises as ``Records.start``."""
+    check_start(start)
+    if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
+        raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
+    _insert_start(connection, start)
+    connection.execute(insert(open_runs), {"run": start.id, "fence": fence})
+    note(connection, "run.start", f"{start.id} {start.lock}", now())
+
+
+def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
+    """Record a run's end in a transaction that the caller holds. Raises as ``Records.finish``."""
+    recorded = load_run(connection, run)
+    if recorded.end is not None:
+        raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+    # Where the clock was set back in between, the run took no time: better than no record.
+    if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
+        end = replace(end, ended_at=recorded.start.started_at)
+    check_end(recorded.start, end)
+    _insert_end(connection, run, end)
+    connection.execute(delete(open_runs).where(open_runs.c.run == run))
+    note(connection, "run.end", f"{run} {end.outcome}", now())
+
+
+def runs_of(connection: Connection, lock: Digest) -> int:
+    """How many runs of a lock there are."""
+    return connection.execute(select(func.count()).select_from(runs).where(runs.c.lock == lock)).scalar_one()
 
 
 def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
@@ -151,7 +167,8 @@ def _insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
     connection.execute(insert(run_ends), {"run": run} | {name: getattr(end, name) for name in names})
 
 
-def _get(connection: Connection, run: RunId) -> Run:
+def load_run(connection: Connection, run: RunId) -> Run:
+    """The run as recorded. Raises as ``Records.get``."""
     found = _load(connection, [run])
     if not found:
         raise UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")

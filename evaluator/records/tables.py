@@ -7,7 +7,19 @@ which came in a bundle, and so ran somewhere else.
 
 from typing import Any
 
-from sqlalchemy import JSON, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Integer, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+)
 
 from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, deferred_key, metadata
 
@@ -31,7 +43,11 @@ runs = Table(
 )
 
 open_runs = Table(
-    "open_runs", metadata, Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True), sqlite_with_rowid=False
+    "open_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("fence", BigInteger),  # of the lease that it is under; null where a process of this host holds it
+    sqlite_with_rowid=False,
 )
 
 run_ends = Table(

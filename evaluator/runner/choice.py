@@ -154,6 +154,11 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
         )
 
 
+def is_confined(model: Model, *, allow_code: bool) -> bool:
+    """Whether the model runs in a container alone."""
+    return model.unsafe is True or (_code(model) is not None and not allow_code)
+
+
 def _code(model: Model) -> str | None:
     """Where the model's code is called from."""
     if model.code is not UNSET:

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import UNSET
@@ -39,6 +39,8 @@ class ContainerRun:
     limits: LockedLimits
     cpus: tuple[int, ...]
     accelerators: tuple[int, ...] = ()
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
@@ -142,6 +144,8 @@ def confinement(what: ContainerRun, place: Place) -> Confinement:
         processes=what.limits.processes,
         cpus=what.cpus,
         accelerators=what.accelerators,
+        name=what.name,
+        labels=what.labels,
     )
 
 

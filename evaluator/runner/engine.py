@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,7 +44,7 @@ class Confinement:
 
     ``memory`` and ``scratch`` are in bytes; swap is no way around ``memory``. ``scratch`` is the size of the in-memory
     file systems at ``/tmp``, which is its home too, and ``/dev/shm``; both count as memory. ``accelerators`` are
-    NVIDIA's, by their numbers in the driver's order.
+    NVIDIA's, by their numbers in the driver's order. An engine has one container of a ``name``, as long as it is there.
     """
 
     run: str
@@ -58,6 +58,17 @@ class Confinement:
     processes: int
     cpus: tuple[int, ...]
     accelerators: tuple[int, ...] = ()
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The container that has a name: what the engine calls it, its labels, and whether it runs or is about to."""
+
+    id: str
+    labels: Mapping[str, str]
+    lives: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,24 @@ class Engine:
                 container.remove(force=True, v=True)
         return len(found)
 
+    def named(self, name: str) -> Named | None:
+        """The container of that name, None where there is none."""
+        from docker.errors import NotFound  # noqa: PLC0415
+
+        with _translated("looking for a container"):
+            try:
+                found = self._client.containers.get(name)
+            except NotFound:
+                return None
+            return Named(found.id, found.labels, found.status not in ("exited", "dead"))
+
+    def end(self, container: str) -> None:
+        """End and remove a container by the engine's own id; it is gone when this returns."""
+        from docker.errors import NotFound  # noqa: PLC0415
+
+        with _translated("removing a container"), suppress(NotFound):
+            self._client.containers.get(container).remove(force=True, v=True)
+
     def close(self) -> None:
         self._client.close()
 
@@ -206,7 +235,8 @@ def _options(confinement: Confinement) -> dict[str, Any]:
         "image": confinement.image,
         "entrypoint": list(confinement.command[:1]),
         "command": list(confinement.command[1:]),
-        "labels": {LABEL: confinement.run},
+        "name": confinement.name,
+        "labels": {LABEL: confinement.run, **confinement.labels},
         "environment": {**confinement.environment, "HOME": "/tmp", "TMPDIR": "/tmp"},  # noqa: S108 - its own tmpfs
         "user": confinement.user,
         "working_dir": "/",
@@ -272,6 +302,11 @@ def _explained(confinement: Confinement) -> Iterator[None]:
             raise UnavailableError(
                 f"the image has no {confinement.command[0]} on its PATH, and the harness is started by it",
                 next_step="use an image that has it; `python` of the image's manifest says which one is wanted",
+            ) from error
+        if confinement.name is not None and f'container name "/{confinement.name}" is already in use' in said:
+            raise UnavailableError(
+                f"this host is measuring already: the container {confinement.name} is there",
+                next_step="wait for its end",
             ) from error
         if "could not select device driver" in said:
             raise UnavailableError(

@@ -7,17 +7,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from msgspec import UNSET
 
-from artifacts.digest import from_hex
+from artifacts.digest import Digest, from_hex
 from artifacts.errors import BenchlockError
 from artifacts.progress import Progress
 from artifacts.store import FileStore
 from evaluator.images.environment import Environments
-from evaluator.records.records import Records, RunEndedError
-from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
+from evaluator.records.records import RunEndedError
+from evaluator.records.runs import Isolation, Run, RunEnd, RunId, RunStart, new_run_id
 from evaluator.runner.agreement import check_agreement
 from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
 from evaluator.runner.container import ContainerRun, provide_image, run_container
@@ -34,22 +34,54 @@ from registry.lockfile import Lock
 from registry.manifests import Model
 
 
+class Journal(Protocol):
+    """Where runs are recorded: the registry's ``Records``, or a lease on a job."""
+
+    def start(self, start: RunStart) -> None:
+        """Record that a run starts. Raises as ``Records.start``."""
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record a run's end. Raises as ``Records.finish``."""
+
+    def get(self, run: RunId) -> Run:
+        """The run as recorded."""
+
+    def count(self, lock: Digest) -> int:
+        """How many runs of a lock there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A run's turn on a host that measures one at a time: who else begins one finds the host taken.
+
+    The name is that of the container, whose labels say whose it is; descriptors are ``inherited`` by a process, as long
+    as it or a part of it lives. ``enter`` is told when the measurement begins, and when its end is to be recorded.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    inherited: tuple[int, ...]
+    enter: Callable[[Literal["measuring", "storing"]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Runner:
     """Runs locks. ``home`` is the registry's folder, below which job folders and environments lie.
 
     ``say`` is told what a person should know, such as an isolation that was not asked for. ``keep`` stores a lock: only
-    once all that it names was found, since a stored lock says what must never be collected.
+    once all that it names was found, since a stored lock says what must never be collected. With a ``turn`` the run has
+    the host to itself.
     """
 
     home: Path
     store: FileStore
-    records: Records
+    records: Journal
     engine: Engine | None
     now: Callable[[], datetime]
     progress: Progress
     say: Callable[[str], None]
     keep: Callable[[Lock], object]
+    turn: Turn | None = None
 
     def run(
         self,
@@ -156,12 +188,26 @@ class Runner:
             with _timed(timings, "environment"):
                 wheels = [(wheel.path, from_hex(wheel.sha256)) for wheel in platform.wheels]
                 python = environments.materialise(wheels, platform.python)
-            return run_process(ProcessRun(python, limits, attempt.cpus, attempt.accelerators), place, self.progress)
+            inherited = () if self.turn is None else self.turn.inherited
+            process = ProcessRun(python, limits, attempt.cpus, attempt.accelerators, inherited)
+            with self._measuring():
+                return run_process(process, place, self.progress)
         assert self.engine is not None
         with _timed(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
         what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
-        return run_container(self.engine, what, place, self.progress)
+        if self.turn is not None:
+            what = replace(what, name=self.turn.name, labels=self.turn.labels)
+        with self._measuring():
+            return run_container(self.engine, what, place, self.progress)
+
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        if self.turn is not None:
+            self.turn.enter("measuring")
+        yield
+        if self.turn is not None:
+            self.turn.enter("storing")
 
 
 @contextmanager

@@ -32,12 +32,13 @@ _START_TIME = 19  # of the fields of /proc/PID/stat after the command's name
 
 @dataclass(frozen=True, slots=True)
 class ProcessRun:
-    """``python`` is the interpreter of the environment of the locked wheels."""
+    """``python`` is the interpreter of the environment of the locked wheels; descriptors are ``inherited``."""
 
     python: Path
     limits: LockedLimits
     cpus: tuple[int, ...]
     accelerators: tuple[int, ...] = ()
+    inherited: tuple[int, ...] = ()
 
 
 def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
@@ -116,6 +117,7 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=what.inherited,
         )
     except OSError as error:
         raise UnavailableError(

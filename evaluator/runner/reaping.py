@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -65,14 +65,26 @@ def sweep(records: Records, engine: Engine | None, home: Path, now: Callable[[],
                 with suppress(RunEndedError):  # another sweep, or its own last act, was faster
                     records.finish(run, RunEnd(outcome="abandoned", ended_at=now()))
                     abandoned.append(run)
+    clear(engine, home, unfinished)
+    return tuple(abandoned)
+
+
+def clear(engine: Engine | None, home: Path, but: Container[RunId] = ()) -> None:
+    """End what dead runs left in ``home``: containers, processes and folders. Records are somebody else's."""
     folder = home / _RUNS
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         run = RunId(_PREFIX + root.name)
-        if run not in unfinished:
+        if run not in but:
             with _dead(root) as is_dead:
                 if is_dead:
                     _clean(root, run, engine)
-    return tuple(abandoned)
+
+
+def halt(engine: Engine | None, home: Path, run: RunId) -> None:
+    """End the process or the container of a run at once; whoever waits for it sees that it was killed."""
+    process.end_abandoned(_root(home, run) / process.MARK)
+    if engine is not None:
+        engine.remove(run)
 
 
 def _root(home: Path, run: RunId) -> Path:

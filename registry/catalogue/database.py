@@ -54,6 +54,19 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def changing(engine: Engine) -> Iterator[Connection]:
+    """One transaction that writes where others may write beside it, on a database that lets them.
+
+    It is for rows that come and go, and locks those that it means to change. It adds nothing to what is append-only.
+
+    Raises:
+        UnavailableError: as ``writing``.
+    """
+    with writing(engine) as connection:
+        yield connection
+
+
+@contextmanager
 def _translated(engine: Engine) -> Iterator[None]:
     try:
         yield

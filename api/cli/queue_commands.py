@@ -1,0 +1,145 @@
+"""worker, jobs, cancel, explain, machines: runs that are left to the machines of a queue."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli import output
+from api.cli.invocation import Invocation
+from api.cli.output import say
+from api.faults import EXIT_REFUSED
+from artifacts.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from evaluator.dispatch.queue import Queue
+    from evaluator.dispatch.states import JobState
+    from evaluator.records.runs import Isolation
+    from registry.lockfile import Lock
+
+STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
+JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them.")
+
+
+@click.command()
+@click.option("--machine", metavar="NAME", default="", help="What this machine is called; default: by its system's id.")
+@click.option("--once", is_flag=True, help="End when one job is over.")
+@click.pass_obj
+def worker(invocation: Invocation, machine: str, *, once: bool) -> None:
+    """Take jobs from the registry's queue and measure them here, one at a time."""
+    from api.dispatching import build_agent  # noqa: PLC0415
+
+    agent = build_agent(invocation.opened, machine, invocation.progress, say)
+    say(f"{agent.machine} takes jobs; SIGTERM ends it, and gives its job back")
+    done = agent.work(once=once)
+    if invocation.as_json:
+        output.print_json({"machine": agent.machine, "jobs": done})
+
+
+@click.command()
+@click.argument("job", metavar="[JOB]", default="", help="One of them; default: the newest.")
+@click.option("--state", type=click.Choice(STATES), default=None, help="Only those in this state.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
+)
+@click.pass_obj
+def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
+    """List the jobs of the queue, newest first, or show one."""
+    from api.cli.job_documents import job_document, job_state  # noqa: PLC0415
+    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+
+    queue = open_queue(invocation)
+    found = [queue.job(parse_job_id(job))] if job else queue.jobs(state=state, limit=limit)
+    if invocation.as_json:
+        output.print_json(job_document(found[0]) if job else {"jobs": [job_document(one) for one in found]})
+        return
+    rows = [
+        [one.id, job_state(one), one.machine or "-", one.run or "-", one.failure or "-", one.reason or ""]
+        for one in found
+    ]
+    output.print_table(["job", "state", "machine", "run", "failure", "last trouble"], rows)
+
+
+@click.command()
+@JOB
+@click.pass_obj
+def cancel(invocation: Invocation, job: str) -> None:
+    """End a job: at once where no machine has it, else as soon as its agent hears of it."""
+    from api.cli.job_documents import job_document, job_state  # noqa: PLC0415
+    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+
+    found = open_queue(invocation).cancel(parse_job_id(job))
+    if invocation.as_json:
+        output.print_json(job_document(found))
+    else:
+        asked = ", its agent is asked to end it" if found.state == "leased" else ""
+        output.echo(f"{found.id} {job_state(found)}{asked}")
+    if found.state not in ("cancelled", "leased"):
+        raise click.exceptions.Exit(EXIT_REFUSED)
+
+
+@click.command()
+@JOB
+@click.pass_obj
+def explain(invocation: Invocation, job: str) -> None:
+    """Say why a job is where it is, and what each machine lacks for it."""
+    from api.cli.job_documents import explanation_document  # noqa: PLC0415
+    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+
+    found = open_queue(invocation).explain(parse_job_id(job))
+    if invocation.as_json:
+        output.print_json(explanation_document(found))
+        return
+    output.echo(f"{found.job.id}: {found.sentence}")
+    for one in found.machines:
+        output.echo(f"  {one.machine}: {'; '.join(one.lacks) or one.obstacle or 'may take it'}")
+
+
+@click.command()
+@click.argument("machine", metavar="[MACHINE]", default="", help="One to drain or to resume.")
+@click.option("--drain", metavar="WHY", default="", help="Give it no more jobs.")
+@click.option("--resume", is_flag=True, help="Give it jobs again.")
+@click.pass_obj
+def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
+    """List the machines of the queue; drain one, or resume it."""
+    from api.cli.job_documents import machine_document, machine_state  # noqa: PLC0415
+    from evaluator.dispatch.queue import MachineId  # noqa: PLC0415
+
+    queue = open_queue(invocation)
+    if bool(machine) != (bool(drain) != resume):
+        raise InvalidInputError("name a machine and one of --drain and --resume, or none of them", where="machines")
+    if machine:
+        queue.drain(MachineId(machine), drain or None)
+    found = [one for one in queue.machines() if machine in ("", one.id)]
+    if invocation.as_json:
+        output.print_json({"machines": [machine_document(one) for one in found]})
+        return
+    rows = [
+        [one.id, machine_state(one), f"{one.facts.host.platform}, {one.facts.host.cpus} CPUs", one.draining or ""]
+        for one in found
+    ]
+    output.print_table(["machine", "state", "what", "why no jobs"], rows)
+
+
+def submit(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> None:
+    """Leave a lock to the queue's machines; what no machine can take is said at once."""
+    from api.cli.job_documents import explanation_document  # noqa: PLC0415
+    from api.wiring import now  # noqa: PLC0415
+    from evaluator.dispatch.submission import wish_of  # noqa: PLC0415
+
+    registry = invocation.opened
+    queue = open_queue(invocation)
+    wish = wish_of(lock, registry.store, isolation, now, allow_code=allow_code)
+    registry.catalogue.put_lock(lock)
+    found = queue.explain(queue.submit(wish).id)
+    if invocation.as_json:
+        output.print_json(explanation_document(found))
+        return
+    output.echo(found.job.id)
+    say(f"warning: {found.sentence}" if found.blocked else found.sentence)
+
+
+def open_queue(invocation: Invocation) -> "Queue":
+    """The queue of the registry that the command is for."""
+    from api.dispatching import open_queue as opened  # noqa: PLC0415
+
+    return opened(invocation.opened)

@@ -1,0 +1,266 @@
+"""The agent of a machine: it takes one job after another, measures each alone, and keeps nothing that it lost."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from artifacts.digest import Digest
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from evaluator.dispatch import hostlock
+from evaluator.dispatch.journal import LeasedJournal
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.pulse import Pulse
+from evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
+from evaluator.dispatch.states import Ended
+from evaluator.dispatch.times import boot_id
+from evaluator.records.runs import RunId
+from evaluator.runner.engine import Engine
+from evaluator.runner.execute import Journal, Runner, Turn
+from evaluator.runner.host import Host, this_host
+from evaluator.runner.reaping import clear, halt
+from registry.lockfile import Lock
+
+_POLL: Final = 1.0
+"""Seconds between two questions for work."""
+
+
+class Halted(KeyboardInterrupt):
+    """What runs has to end, at once, and be recorded as far as that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What an agent works with. ``home`` is the folder for runs and environments.
+
+    ``connect`` reaches the engine, ``fetch`` has the lock of an id, ``build`` makes a runner that records in a journal.
+    """
+
+    home: Path
+    connect: Callable[[], Engine | None]
+    fetch: Callable[[Digest], Lock]
+    build: Callable[[Journal, Turn, Engine | None], Runner]
+    say: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Agent:
+    """An agent, which lives in the main thread of its process: signals are for it."""
+
+    queue: Queue
+    machine: MachineId
+    workshop: Workshop
+    lock_file: Path
+    poll: float = _POLL
+    _facts: MachineFacts | None = None
+    _stopping: bool = False
+    _interruptible: bool = False
+    _said: str | None = None
+    _fault: threading.Event = field(default_factory=threading.Event)
+
+    def work(self, *, once: bool = False) -> int:
+        """Take jobs until SIGTERM or SIGINT, or ``once``: until one is over; how many were.
+
+        Raises:
+            UnavailableError: the queue or the host's lock cannot be reached before there is any work.
+        """
+        done = 0
+        with self._signals():
+            self._enrol()
+            while not self._stopping and not (once and done):
+                try:
+                    worked = self._look()
+                except BenchlockError as error:  # what is away may come back
+                    worked = False
+                    self._tell(str(error))
+                except KeyboardInterrupt:  # between the end of what it was meant for and here
+                    worked = False
+                if worked:
+                    self._said = None
+                    done += 1
+                elif not self._stopping:
+                    self._rest()
+        return done
+
+    def _look(self) -> bool:
+        """Whether there was a job, which is over now."""
+        with hostlock.host_lock(self.lock_file) as descriptor:
+            engine = self.workshop.connect()
+            try:
+                clear(engine, self.workshop.home)
+                if descriptor is None:
+                    self._tell("something else is measuring on this host")
+                    return False
+                taken = None if engine is None else hostlock.free(engine, self.queue)
+                if taken is not None:
+                    self._tell(taken)
+                    return False
+                lease = self.queue.lease(self.machine, boot_id())
+                if lease is None:
+                    return False
+                return self._perform(lease, descriptor, engine)
+            finally:
+                _close(engine)
+
+    def _perform(self, lease: Lease, descriptor: int, engine: Engine | None) -> bool:
+        """Whether the lease was used: not where the machine is no more what the queue took it for."""
+        changes = self._changes(engine)
+        if self._stopping or changes:
+            self.queue.release(lease.fence, "returned", "; ".join(changes) or "its agent was asked to end")
+            return False
+        self.workshop.say(f"{lease.job}: {lease.lock}")
+        with Pulse(self.queue, lease, self._over) as pulse:
+            journal = LeasedJournal(self.queue, lease, pulse, self._settled)
+            labels = hostlock.labels(lease.queue, lease.fence)
+            turn = Turn(hostlock.CONTAINER, labels, (descriptor,), pulse.enter)
+            with self._halting(journal):
+                trouble = self._run(lease, self.workshop.build(journal, turn, engine), pulse)
+            self._conclude(lease, journal, pulse, trouble)
+        return True
+
+    def _run(self, lease: Lease, runner: Runner, pulse: Pulse) -> BaseException | None:
+        """Run the lock of the lease; what went wrong."""
+        try:
+            lock = self.workshop.fetch(lease.lock)
+            self._interruptible = True
+            self._check(pulse)
+            runner.run(lock, isolation=lease.isolation, allow_code=lease.allow_code)
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the job goes on elsewhere, the agent here
+            return error
+        finally:
+            self._interruptible = False
+        return None
+
+    def _conclude(self, lease: Lease, journal: LeasedJournal, pulse: Pulse, trouble: BaseException | None) -> None:
+        """Say what became of the job, and give it back where no run of it was recorded."""
+        reason = trouble.what if isinstance(trouble, BenchlockError) else f"{type(trouble).__name__}: {trouble}"
+        if journal.job is not None:
+            job = journal.job
+            self.workshop.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
+            return
+        if pulse.verdict == "lost" or isinstance(trouble, FencedError):
+            self.workshop.say(f"{lease.job}: the lease was lost, and what was done does not count")
+            return
+        if isinstance(trouble, KeyboardInterrupt):
+            reason = "it was cancelled" if pulse.verdict == "cancel" else "its agent was asked to end"
+        self.workshop.say(f"{lease.job}: given back: {reason}")
+        with suppress(BenchlockError):  # else its lease ends by itself
+            self.queue.release(lease.fence, _ended(trouble), reason)
+
+    def _enrol(self) -> None:
+        engine = self.workshop.connect()
+        try:
+            self._changes(engine)
+        finally:
+            _close(engine)
+
+    def _changes(self, engine: Engine | None) -> tuple[str, ...]:
+        """What of the machine is other than the queue was told; it is told."""
+        found = facts_of(this_host(), None if engine is None else engine.version)
+        before, self._facts = self._facts, found
+        if before == found:
+            return ()
+        try:
+            self.queue.enrol(self.machine, boot_id(), found)
+        except BaseException:
+            self._facts = before
+            raise
+        return () if before is None else before.changes(found)
+
+    def _tell(self, message: str) -> None:
+        """Say it, unless it was the last thing to be said."""
+        if message != self._said:
+            self.workshop.say(message)
+            self._said = message
+
+    # interruption
+
+    @contextmanager
+    def _halting(self, journal: LeasedJournal) -> Iterator[None]:
+        """While held, what runs is ended from a thread of its own as soon as the lease is over."""
+        self._fault.clear()
+        ended = threading.Event()
+
+        def watch() -> None:
+            self._fault.wait()
+            while not ended.is_set():
+                if not ended.is_set() and journal.began is not None:
+                    self._halt(journal.began)
+                ended.wait(self.poll)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            self._fault.set()
+            thread.join()
+
+    def _halt(self, run: RunId) -> None:
+        engine = self.workshop.connect()  # one of its own: the other is in use
+        try:
+            with suppress(BenchlockError):
+                halt(engine, self.workshop.home, run)
+        finally:
+            _close(engine)
+
+    def _check(self, pulse: Pulse) -> None:
+        """Nothing interrupted while nothing could be."""
+        if self._stopping or pulse.verdict is not None:
+            raise Halted
+
+    def _over(self) -> None:
+        """The lease is over: end what runs, whatever this process's main thread does, and then interrupt that too."""
+        self._fault.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _settled(self) -> None:
+        self._interruptible = False
+
+    def _rest(self) -> None:
+        try:
+            self._interruptible = True
+            time.sleep(0 if self._stopping else self.poll)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self._interruptible = False
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def interrupt(number: int, _frame: FrameType | None) -> None:
+            self._stopping = self._stopping or number != signal.SIGUSR1
+            if self._interruptible:
+                self._interruptible = False
+                raise Halted
+
+        before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def facts_of(host: Host, engine: str | None) -> MachineFacts:
+    """The facts of a machine, as the queue holds conditions against them."""
+    return MachineFacts(host.facts, engine, host.cpu_model, host.kernel, host.governor)
+
+
+def _close(engine: Engine | None) -> None:
+    if engine is not None:
+        engine.close()
+
+
+def _ended(trouble: BaseException | None) -> Ended:
+    if isinstance(trouble, KeyboardInterrupt):
+        return "returned"
+    if isinstance(trouble, IntegrityError):
+        return "integrity"
+    return "invalid" if isinstance(trouble, InvalidInputError) else "engine"

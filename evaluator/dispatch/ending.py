@@ -1,0 +1,128 @@
+"""The end of a lease, however it comes: the run's record, the job's next state and the machine's slot, at once."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast, get_args
+
+from sqlalchemy import Connection, Row, delete, exists, insert, select, text, update
+
+from evaluator.dispatch.rows import select_held, tally_of
+from evaluator.dispatch.states import Ended, Next, after
+from evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
+from evaluator.dispatch.times import Times
+from evaluator.records.records import record_end
+from evaluator.records.runs import RunEnd, RunId
+from evaluator.runner.results import FailureClass
+
+FAULTS: Final = 3
+"""So often in a row may a machine have other bytes than were locked, until it gets no more jobs."""
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now, by the queue's clock and by the calendar."""
+
+    now: float
+    at: datetime
+    times: Times
+
+
+def ended_by(end: RunEnd) -> Ended:
+    """How a lease ended, by the end of its run."""
+    if end.outcome == "done":
+        return "done"
+    if end.outcome == "failed":
+        return cast("Ended", end.failure_class if end.failure_class in get_args(FailureClass) else "crash")
+    return "cancelled"
+
+
+def end_lease(
+    connection: Connection, held: Row[Any], ended: Ended, reason: str | None, moment: Moment, end: RunEnd | None = None
+) -> None:
+    """End the lease of the leased job ``held``. Its run, where it began one, gets ``end``, else it was abandoned."""
+    found = after(ended, tally_of(held), cancel_asked=held.cancel_asked)
+    if held.run is not None:
+        record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
+    if end is not None and found.state in ("done", "failed"):
+        connection.execute(insert(job_results), {"job": held.id, "run": held.run, "fence": held.fence})
+    connection.execute(delete(lease_slots).where(lease_slots.c.fence == held.fence))
+    connection.execute(update(leases).where(leases.c.fence == held.fence).values(ended=ended, reason=reason))
+    connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))
+    if found.elsewhere:
+        _avoid(connection, held, moment)
+    _blame(connection, held.machine, ended)
+
+
+def expire(connection: Connection, moment: Moment) -> int:
+    """End leases of which nothing was heard, a few at a time; how many."""
+    query = (
+        select_held()
+        .where(text("jobs.state = 'leased'"), jobs.c.lease_until < moment.now)
+        .order_by(jobs.c.lease_until)
+        .limit(_AT_ONCE)
+    )
+    found = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
+    for held in found:
+        heard = moment.now - held.lease_until + moment.times.lease
+        reason = f"nothing was heard of {held.machine} for {heard:.0f} s"
+        end_lease(connection, held, "lost", reason, moment)
+    return len(found)
+
+
+def wake(connection: Connection, now: float) -> int:
+    """Queue jobs again whose wait is over, a few at a time; how many."""
+    due = select(jobs.c.seq).where(text("jobs.state = 'delayed'"), jobs.c.not_before <= now).order_by(jobs.c.not_before)
+    found = connection.execute(due.limit(_AT_ONCE).with_for_update(skip_locked=True)).scalars().all()
+    if found:
+        changes = update(jobs).where(jobs.c.seq.in_(found)).values(state="queued", not_before=None)
+        connection.execute(changes)
+    return len(found)
+
+
+def _changes(found: Next, reason: str | None, moment: Moment) -> dict[str, Any]:
+    return {
+        "state": found.state,
+        "phase": None,
+        "lease_until": None,
+        "not_before": moment.now + found.delay * moment.times.wait if found.state == "delayed" else None,
+        "lost": found.tally.lost,
+        "engine": found.tally.engine,
+        "crash": found.tally.crash,
+        "failure": found.failure,
+        "reason": None if found.state == "done" else reason,
+    }
+
+
+def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
+    """Keep the job from the machine, as long as there is another one that could have it."""
+    failed = exists().where(avoided.c.job == held.id, avoided.c.machine == machines.c.id)
+    other = (
+        select(machines.c.id)
+        .join(eligible, (eligible.c.machine == machines.c.id) & eligible.c.fits)
+        .where(
+            eligible.c["class"] == held._mapping["class"],  # noqa: SLF001 - SQLAlchemy's public name for it
+            machines.c.id != held.machine,
+            machines.c.draining.is_(None),
+            machines.c.seen >= moment.now - moment.times.unseen,
+            ~failed,
+        )
+    )
+    if connection.execute(other.limit(1)).first() is not None:
+        values = {"job": held.id, "machine": held.machine}
+        connection.execute(
+            text("INSERT INTO avoided (job, machine) VALUES (:job, :machine) ON CONFLICT DO NOTHING"), values
+        )
+
+
+def _blame(connection: Connection, machine: str, ended: Ended) -> None:
+    """Count how often in a row the machine had other bytes than were locked."""
+    mine = update(machines).where(machines.c.id == machine)
+    if ended != "integrity":
+        connection.execute(mine.where(machines.c.faults > 0).values(faults=0))
+        return
+    connection.execute(mine.values(faults=machines.c.faults + 1))
+    why = f"{FAULTS} times in a row its bytes were not those that were locked"
+    connection.execute(
+        mine.where(machines.c.faults >= FAULTS, machines.c.draining.is_(None)).values(draining=why, faults=0)
+    )

@@ -1,0 +1,59 @@
+"""What jobs ask and what machines are, and the table of which fits which, kept up to date when either is new."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from evaluator.dispatch.matching import MachineFacts, Wants, lacks
+from evaluator.dispatch.queue import MachineId
+from evaluator.dispatch.tables import classes, dispatch, eligible, machines
+from evaluator.dispatch.times import queue_id
+
+
+def keep_class(connection: Connection, wants: Wants) -> str:
+    """The class of what is wanted; a new one is held against every machine."""
+    digest = wants.digest
+    if _known(connection, digest):
+        return digest
+    _alone(connection)
+    if not _known(connection, digest):
+        connection.execute(insert(classes), {"id": digest, "wants": wants.document()})
+        rows = connection.execute(select(machines.c.id, machines.c.facts))
+        _insert(connection, [(row.id, digest, lacks(wants, MachineFacts.read(row.facts))) for row in rows])
+    return digest
+
+
+def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: MachineFacts, now: float) -> None:
+    """The machine as it is now; where its facts are new it is held against every class."""
+    known = connection.execute(select(machines.c.digest).where(machines.c.id == machine)).scalar()
+    if known is None or known != facts.digest:
+        _alone(connection)
+        known = connection.execute(select(machines.c.digest).where(machines.c.id == machine)).scalar()
+    values = {"boot": boot, "facts": facts.document(), "digest": facts.digest, "seen": now}
+    if known is None:
+        connection.execute(insert(machines), {"id": machine, "faults": 0, **values})
+    else:
+        connection.execute(update(machines).where(machines.c.id == machine).values(values))
+    if known != facts.digest:
+        connection.execute(delete(eligible).where(eligible.c.machine == machine))
+        rows = connection.execute(select(classes.c.id, classes.c.wants))
+        _insert(connection, [(machine, row.id, lacks(Wants.read(row.wants), facts)) for row in rows])
+
+
+def _known(connection: Connection, digest: str) -> bool:
+    return connection.execute(select(classes.c.id).where(classes.c.id == digest)).first() is not None
+
+
+def _alone(connection: Connection) -> None:
+    """Wait for whoever adds a class or a machine at this moment: both would miss the other."""
+    queue_id(connection)
+    connection.execute(select(dispatch.c.id).with_for_update())
+
+
+def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
+    made = [
+        {"machine": machine, "class": wanted, "fits": not lacking, "lacks": list(lacking)}
+        for machine, wanted, lacking in rows
+    ]
+    if made:
+        connection.execute(insert(eligible), made)

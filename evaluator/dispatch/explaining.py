@@ -1,0 +1,86 @@
+"""Why a job is where it is, and what each machine lacks for it."""
+
+from collections import Counter
+
+from sqlalchemy import Connection, func, select, text
+
+from evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Machine, MachineId, Standing
+from evaluator.dispatch.rows import load_job, load_machines
+from evaluator.dispatch.tables import avoided, eligible, jobs
+from evaluator.dispatch.times import Times
+
+
+def explain(connection: Connection, job: JobId, now: float, times: Times) -> Explanation:
+    """The explanation of a job. Raises as ``Queue.explain``."""
+    found = load_job(connection, job, now)
+    if found.state not in ("queued", "delayed"):
+        return Explanation(found, blocked=False, sentence=_told(found))
+    row = connection.execute(select(jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)).one()
+    known = {one.id: one for one in load_machines(connection, now, times)}
+    fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
+    kept_from = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
+    standings = sorted(
+        (
+            Standing(known[one.machine].id, tuple(one.lacks), _obstacle(known[one.machine], one.machine in kept_from))
+            for one in fits
+            if one.machine in known
+        ),
+        key=lambda one: (len(one.lacks), one.obstacle is not None, one.machine),
+    )
+    ahead = _ahead(connection, row.wanted, row.seq)
+    open_ = [one for one in standings if not one.lacks and one.obstacle is None]
+    return Explanation(found, not open_, _sentence(found, standings, open_, known, ahead), tuple(standings), ahead)
+
+
+def _obstacle(machine: Machine, avoids: bool) -> str | None:
+    if machine.draining is not None:
+        return f"gets no more jobs: {machine.draining}"
+    if machine.gone:
+        return f"nothing was heard of it for {machine.unseen:.0f} s"
+    return "the job failed there, and another one may do better" if avoids else None
+
+
+def _ahead(connection: Connection, wanted: str, seq: int) -> int:
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted, jobs.c.seq < seq)
+    return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
+
+
+def _told(job: Job) -> str:
+    if job.state == "leased":
+        asked = ", and is asked to end it" if job.cancel_asked else ""
+        return f"{job.machine} has it ({job.phase}){asked}"
+    if job.state == "done":
+        return f"{job.run} is its result"
+    if job.state == "cancelled":
+        return "it was cancelled"
+    if job.state == "quarantined":
+        return f"it is set aside: {job.tally.lost} machines were lost with it, {job.reason}"
+    return f"it failed ({job.failure}): {job.reason or 'see its run'}"
+
+
+def _sentence(
+    job: Job, standings: list[Standing], open_: list[Standing], known: dict[MachineId, Machine], ahead: int
+) -> str:
+    if open_:
+        free = [one for one in open_ if known[one.machine].job is None]
+        wait = f"is tried again in {job.due:.0f} s ({job.reason})" if job.due else f"waits, {_many(ahead)} before it"
+        return f"it {wait}; {len(open_)} of {len(known)} machines may take it, {len(free)} of them free"
+    if not standings:
+        return "no machine can take it: none is known; start `benchlock worker` on one"
+    fitting = [one for one in standings if not one.lacks]
+    if fitting:
+        of_them = "; ".join(f"{one.machine}: {one.obstacle}" for one in fitting[:3])
+        return f"no machine can take it now: {len(fitting)} of {len(known)} would fit, but {of_them}"
+    nearest = standings[0]
+    most = Counter(reason for one in standings for reason in one.lacks).most_common(1)[0]
+    common = "" if len(standings) == 1 or most[0] in nearest.lacks else f" (most often: {most[0]})"
+    return (
+        f"no machine can take it: 0 of {len(known)} fit{common}; the nearest is {nearest.machine}, "
+        f"and it lacks: {'; '.join(nearest.lacks)}"
+    )
+
+
+def _many(ahead: int) -> str:
+    if ahead >= COUNTED_AHEAD:
+        return f"{COUNTED_AHEAD} jobs or more like it"
+    return "no job like it" if not ahead else f"{ahead} job{'s' * (ahead > 1)} like it"

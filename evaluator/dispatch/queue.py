@@ -1,0 +1,191 @@
+"""The queue as agents and doors know it: its values, and the verbs that every implementation has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NewType, Protocol
+
+from artifacts.digest import Digest
+from artifacts.errors import InvalidInputError, RefusedError
+from evaluator.dispatch.matching import MachineFacts, Wants
+from evaluator.dispatch.states import Ended, JobState, Phase, Tally
+from evaluator.dispatch.times import Times
+from evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
+from registry.ids import is_id, new_id
+
+JobId = NewType("JobId", str)
+MachineId = NewType("MachineId", str)
+Fence = NewType("Fence", int)
+Beat = Literal["keep", "cancel", "lost"]
+"""``lost``: the lease is another's or nobody's; what runs under it must end now."""
+
+_PREFIX = "job/"
+
+
+class FencedError(RefusedError):
+    """A lease that holds no more: what was done under it does not count."""
+
+    code = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class JobWish:
+    """A lock to be run once. The same id again is the same job, so that asking twice does no harm."""
+
+    id: JobId
+    lock: Digest
+    wants: Wants
+    allow_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it is. ``run`` is its result, else the run of its last lease; ``reason`` its last trouble in words.
+
+    ``due`` is in how many seconds it may be tried again, ``machine`` that of the last lease.
+    """
+
+    id: JobId
+    lock: Digest
+    state: JobState
+    phase: Phase | None
+    machine: MachineId | None
+    run: RunId | None
+    tally: Tally
+    cancel_asked: bool
+    failure: str | None
+    reason: str | None
+    due: float | None
+    submitted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A job that is a machine's for a while: for ``times.lease`` seconds from the asking, and from every good beat."""
+
+    fence: Fence
+    job: JobId
+    lock: Digest
+    isolation: Isolation | None
+    allow_code: bool
+    queue: str
+    times: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as known. ``unseen`` are the seconds since it was heard of, ``job`` is what it has a lease on."""
+
+    id: MachineId
+    boot: str
+    facts: MachineFacts
+    draining: str | None
+    unseen: float
+    gone: bool
+    job: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands between a job and a machine: what it ``lacks``, or ``obstacle``; neither where it may take it."""
+
+    machine: MachineId
+    lacks: tuple[str, ...]
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is, in one sentence; for each machine what stands between them, the nearest first.
+
+    ``blocked``: no machine can take it as things are. ``ahead`` are the jobs of its class before it, at most
+    ``COUNTED_AHEAD`` of them counted.
+    """
+
+    job: Job
+    blocked: bool
+    sentence: str
+    machines: tuple[Standing, ...] = ()
+    ahead: int = 0
+
+
+COUNTED_AHEAD = 1000
+
+
+class Queue(Protocol):
+    """Jobs, and who has them. Every verb may be called again when its answer was lost."""
+
+    def submit(self, wish: JobWish) -> Job:
+        """Queue a job whose lock the registry has.
+
+        Raises:
+            UnknownNameError: it has not.
+        """
+
+    def job(self, job: JobId) -> Job:
+        """The job.
+
+        Raises:
+            UnknownNameError: there is none of that id.
+        """
+
+    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
+        """The newest jobs, newest first."""
+
+    def cancel(self, job: JobId) -> Job:
+        """End the job: at once where nobody has it, else as soon as its agent hears of it; an ended one stays so."""
+
+    def explain(self, job: JobId) -> Explanation:
+        """Why the job is where it is."""
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+        """Say what a machine is, before it asks for work and whenever that has changed."""
+
+    def machines(self) -> Sequence[Machine]:
+        """Every machine that ever was enrolled."""
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        """Give it no more jobs, or some again where ``why`` is None."""
+
+    def lease(self, machine: MachineId, boot: str) -> Lease | None:
+        """A job that the machine may take, none where there is none or where it has one."""
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        """Record that the lease's run starts, as it is recorded; None where the lease holds no more."""
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        """Hold the lease for its length from now on."""
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        """Record the run's end and what becomes of the job, at once or not at all.
+
+        Raises:
+            FencedError: the lease holds no more; its run is recorded as abandoned.
+        """
+
+    def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        """Give the job back without a result; nothing where the lease holds no more."""
+
+    def holds(self, fence: Fence) -> bool:
+        """Whether the lease holds still."""
+
+    def name(self) -> str:
+        """The queue's own name, which containers carry."""
+
+
+def new_job_id(at: datetime) -> JobId:
+    """A fresh id: later jobs sort later."""
+    return JobId(_PREFIX + new_id(at))
+
+
+def parse_job_id(text: str) -> JobId:
+    """The job id that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it spells none.
+    """
+    if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
+        raise InvalidInputError(
+            f"{text!r} is no job", next_step="write job/ and its 26 characters, as `jobs` lists them"
+        )
+    return JobId(text)

@@ -1,0 +1,88 @@
+"""Rows of the queue's tables as its values."""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from artifacts.digest import Digest
+from artifacts.errors import UnknownNameError
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import Fence, Job, JobId, Lease, Machine, MachineId
+from evaluator.dispatch.states import Tally
+from evaluator.dispatch.tables import job_results, jobs, lease_slots, leases, machines
+from evaluator.dispatch.times import Times
+from evaluator.records.runs import RunId
+
+
+def select_jobs() -> Select[Any]:
+    """Jobs with their last lease and their result."""
+    return (
+        select(jobs, leases.c.machine, func.coalesce(job_results.c.run, leases.c.run).label("run"))
+        .outerjoin(leases, leases.c.fence == jobs.c.fence)
+        .outerjoin(job_results, job_results.c.job == jobs.c.id)
+    )
+
+
+def select_held() -> Select[Any]:
+    """Leased jobs with their lease, to be changed by this transaction alone."""
+    return (
+        select(jobs, leases.c.machine, leases.c.run)
+        .join(leases, leases.c.fence == jobs.c.fence)
+        .where(jobs.c.state == "leased")
+        .with_for_update(of=jobs)
+    )
+
+
+def job_of(row: Row[Any], now: float) -> Job:
+    return Job(
+        id=JobId(row.id),
+        lock=Digest(row.lock),
+        state=row.state,
+        phase=row.phase,
+        machine=None if row.machine is None else MachineId(row.machine),
+        run=None if row.run is None else RunId(row.run),
+        tally=tally_of(row),
+        cancel_asked=row.cancel_asked,
+        failure=row.failure,
+        reason=row.reason,
+        due=None if row.not_before is None else max(0.0, row.not_before - now),
+        submitted_at=row.submitted_at,
+    )
+
+
+def tally_of(row: Row[Any]) -> Tally:
+    return Tally(row.lost, row.engine, row.crash)
+
+
+def lease_of(row: Row[Any], fence: int, queue: str, times: Times) -> Lease:
+    return Lease(Fence(fence), JobId(row.id), Digest(row.lock), row.isolation, row.allow_code, queue, times)
+
+
+def load_job(connection: Connection, job: JobId, now: float) -> Job:
+    """The job of that id. Raises as ``Queue.job``."""
+    row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
+    if row is None:
+        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="`benchlock jobs` lists what it has")
+    return job_of(row, now)
+
+
+def load_machines(connection: Connection, now: float, times: Times) -> list[Machine]:
+    """Every machine, with the job that it has."""
+    query = (
+        select(machines, leases.c.job)
+        .outerjoin(lease_slots, lease_slots.c.machine == machines.c.id)
+        .outerjoin(leases, leases.c.fence == lease_slots.c.fence)
+        .order_by(machines.c.id)
+    )
+    return [
+        Machine(
+            id=MachineId(row.id),
+            boot=row.boot,
+            facts=MachineFacts.read(row.facts),
+            draining=row.draining,
+            unseen=max(0.0, now - row.seen),
+            gone=now - row.seen > times.unseen,
+            job=None if row.job is None else JobId(row.job),
+        )
+        for row in connection.execute(query)
+    ]

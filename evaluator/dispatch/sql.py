@@ -1,0 +1,272 @@
+"""The queue in SQL, on SQLite and on PostgreSQL.
+
+What adds to the records is ``writing``, alone in the database; all else is ``changing``, and locks the rows that it
+changes: a machine's before a job's, and a job's only where nobody has it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Engine, exists, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from artifacts.errors import UnknownNameError
+from evaluator.dispatch import ending, explaining
+from evaluator.dispatch.claiming import claim, first
+from evaluator.dispatch.enrolment import keep_class, keep_machine
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import (
+    Beat,
+    Explanation,
+    Fence,
+    FencedError,
+    Job,
+    JobId,
+    JobWish,
+    Lease,
+    Machine,
+    MachineId,
+)
+from evaluator.dispatch.rows import job_of, lease_of, load_job, load_machines, select_held, select_jobs
+from evaluator.dispatch.states import Ended, JobState, Phase
+from evaluator.dispatch.tables import jobs, lease_slots, leases, machines
+from evaluator.dispatch.times import Clock, Times, queue_id
+from evaluator.records.records import load_run, record_start, runs_of
+from evaluator.records.runs import RunEnd, RunId, RunStart
+from registry.access.actors import acting
+from registry.access.log import note
+from registry.catalogue.database import changing, reading, writing
+from registry.catalogue.tables import locks
+
+_SLOT = 0
+"""The one slot of a machine: one run at a time, whether or not it is timed."""
+
+
+class SqlQueue:
+    """A ``Queue`` in a registry's database. ``now`` is the calendar's time, for what people read."""
+
+    def __init__(
+        self, database: Engine, now: Callable[[], datetime], times: Times | None = None, clock: Clock | None = None
+    ) -> None:
+        self._database = database
+        self._now = now
+        self._times = times or Times()
+        self._clock = clock or Clock(self._times)
+
+    def submit(self, wish: JobWish) -> Job:
+        try:
+            with writing(self._database) as connection:
+                self._insert(connection, wish)
+        except IntegrityError:  # somebody else submitted it at this moment
+            return self.job(wish.id)
+        return self.job(wish.id)
+
+    def job(self, job: JobId) -> Job:
+        self._settle()
+        with reading(self._database) as connection:
+            return load_job(connection, job, self._clock.now(connection))
+
+    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
+        self._settle()
+        query = select_jobs().limit(limit)
+        if state is None:
+            query = query.order_by(jobs.c.seq.desc())
+        else:
+            query = query.where(jobs.c.state == state).order_by(jobs.c.submitted_at.desc(), jobs.c.seq.desc())
+        with reading(self._database) as connection:
+            now = self._clock.now(connection)
+            return [job_of(row, now) for row in connection.execute(query)]
+
+    def cancel(self, job: JobId) -> Job:
+        with writing(self._database) as connection:
+            owner = connection.execute(select(jobs.c.owner).where(jobs.c.id == job)).scalar()
+            if owner is not None:
+                acting().require_own(owner, job)
+            one = update(jobs).where(jobs.c.id == job)
+            waiting = jobs.c.state.in_(("queued", "delayed"))
+            ended = connection.execute(one.where(waiting).values(state="cancelled", not_before=None)).rowcount
+            asked = connection.execute(one.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
+            if ended or asked:
+                note(connection, "job.cancel", job, self._now())
+        return self.job(job)
+
+    def explain(self, job: JobId) -> Explanation:
+        self._settle()
+        with reading(self._database) as connection:
+            return explaining.explain(connection, job, self._clock.now(connection), self._times)
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+        with changing(self._database) as connection:
+            keep_machine(connection, machine, boot, facts, self._clock.now(connection))
+
+    def machines(self) -> Sequence[Machine]:
+        self._settle()
+        with reading(self._database) as connection:
+            return load_machines(connection, self._clock.now(connection), self._times)
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        with writing(self._database) as connection:
+            changed = update(machines).where(machines.c.id == machine).values(draining=why, faults=0)
+            if not connection.execute(changed).rowcount:
+                raise _unknown(machine)
+            note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
+
+    def lease(self, machine: MachineId, boot: str) -> Lease | None:
+        self._settle()
+        if self._is_idle(machine):
+            return None
+        with changing(self._database) as connection:
+            now = self._clock.now(connection)
+            seen = update(machines).where(machines.c.id == machine).values(seen=now).returning(machines.c.draining)
+            row = connection.execute(seen).first()
+            if row is None:
+                raise _unknown(machine)
+            self._clock.note(connection, now)
+            if row.draining is not None or _is_busy(connection, machine):
+                return None
+            seq = claim(connection, machine)
+            return None if seq is None else self._give(connection, seq, machine, boot, now)
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        with writing(self._database) as connection:
+            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if held is None or held.lock != start.lock or held.run not in (None, start.id):
+                return None
+            if held.run is not None:
+                return load_run(connection, start.id).start
+            recorded = replace(start, attempt=runs_of(connection, start.lock) + 1)
+            record_start(connection, recorded, fence)
+            connection.execute(update(leases).where(leases.c.fence == fence).values(run=start.id))
+            return recorded
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        with changing(self._database) as connection:
+            now = self._clock.now(connection)
+            own = select(leases.c.job).where(*_own(fence)).scalar_subquery()
+            mine = (jobs.c.id == own, jobs.c.fence == fence, jobs.c.state == "leased")
+            changed = update(jobs).where(*mine).values(lease_until=now + self._times.lease, phase=phase)
+            asked = connection.execute(changed.returning(jobs.c.cancel_asked)).scalar()
+            if asked is None:
+                return "lost"
+            machine = select(leases.c.machine).where(leases.c.fence == fence).scalar_subquery()
+            connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
+            self._clock.note(connection, now)
+            return "cancel" if asked else "keep"
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        with writing(self._database) as connection:
+            moment = self._moment(connection)
+            lease = connection.execute(select(leases).where(*_own(fence))).first()
+            if lease is None or lease.run != run:
+                raise FencedError(f"lease {fence} has no {run}", where=run)
+            held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
+            if held is not None:
+                ending.end_lease(connection, held, ending.ended_by(end), end.failure_message, moment, end)
+                self._clock.note(connection, moment.now)
+            elif _is_abandoned(connection, run):
+                reason = f"the lease on {lease.job} had ended: {lease.reason}; {run} counts as abandoned"
+                raise FencedError(reason, where=lease.job)
+            return load_job(connection, JobId(lease.job), moment.now)
+
+    def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        with writing(self._database) as connection:
+            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if held is not None:
+                moment = self._moment(connection)
+                ending.end_lease(connection, held, ended, reason, moment)
+                self._clock.note(connection, moment.now)
+
+    def holds(self, fence: Fence) -> bool:
+        with reading(self._database) as connection:
+            query = select(jobs.c.seq).join(leases, leases.c.job == jobs.c.id).where(leases.c.fence == fence)
+            held = query.where(jobs.c.fence == fence, jobs.c.state == "leased")
+            return connection.execute(held).first() is not None
+
+    def name(self) -> str:
+        with changing(self._database) as connection:
+            return queue_id(connection)
+
+    def _insert(self, connection: Connection, wish: JobWish) -> None:
+        if connection.execute(select(jobs.c.id).where(jobs.c.id == wish.id)).first() is not None:
+            return
+        if connection.execute(select(locks.c.id).where(locks.c.id == wish.lock)).first() is None:
+            raise UnknownNameError(f"the registry has no lock {wish.lock}", next_step="store the lock first")
+        values = {
+            "id": wish.id,
+            "lock": wish.lock,
+            "class": keep_class(connection, wish.wants),
+            "isolation": wish.wants.isolation,
+            "allow_code": wish.allow_code,
+            "state": "queued",
+            "cancel_asked": False,
+            **dict.fromkeys(("lost", "engine", "crash"), 0),
+            "owner": acting().id,
+            "submitted_at": self._now(),
+        }
+        connection.execute(insert(jobs), values)
+        note(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
+
+    def _give(self, connection: Connection, seq: int, machine: MachineId, boot: str, now: float) -> Lease:
+        """The lease on a job that this transaction has locked."""
+        job = select(jobs.c.id).where(jobs.c.seq == seq).scalar_subquery()
+        made = insert(leases).values(job=job, machine=machine, boot=boot, owner=acting().id, at=now)
+        fence = connection.execute(made.returning(leases.c.fence)).scalar_one()
+        connection.execute(insert(lease_slots), {"machine": machine, "slot": _SLOT, "fence": fence})
+        values = {"state": "leased", "phase": "preparing", "fence": fence, "lease_until": now + self._times.lease}
+        row = connection.execute(update(jobs).where(jobs.c.seq == seq).values(values).returning(jobs)).one()
+        return lease_of(row, fence, queue_id(connection), self._times)
+
+    def _moment(self, connection: Connection) -> ending.Moment:
+        return ending.Moment(self._clock.now(connection), self._now(), self._times)
+
+    def _settle(self) -> None:
+        """End what is over, so that nobody is shown a lease of which nothing was heard for long."""
+        if self._may_look:
+            with reading(self._database) as connection:
+                if not _is_due(connection, self._clock.now(connection)):
+                    return
+        with writing(self._database) as connection:
+            moment = self._moment(connection)
+            ending.expire(connection, moment)
+            ending.wake(connection, moment.now)
+            self._clock.note(connection, moment.now)
+
+    def _is_idle(self, machine: MachineId) -> bool:
+        """Whether asking for work would change nothing: it was heard of lately, and there is nothing for it."""
+        with reading(self._database) as connection:
+            now = self._clock.now(connection)
+            seen = connection.execute(select(machines.c.seen).where(machines.c.id == machine)).scalar()
+            heard = seen is not None and now - seen < self._times.beat
+            return heard and first(connection, machine) is None
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether the time can be had without writing."""
+        return self._clock.is_set or self._database.dialect.name == "postgresql"
+
+
+def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:
+    """The lease, as far as whoever asks may use it: they took it, or may do everything."""
+    actor = acting()
+    mine = () if actor.scopes.allow("admin") else (leases.c.owner == actor.id,)
+    return (leases.c.fence == fence, *mine)
+
+
+def _is_due(connection: Connection, now: float) -> bool:
+    expired = exists().where(text("jobs.state = 'leased'"), jobs.c.lease_until < now)
+    woken = exists().where(text("jobs.state = 'delayed'"), jobs.c.not_before <= now)
+    return bool(connection.execute(select(expired | woken)).scalar_one())
+
+
+def _unknown(machine: MachineId) -> UnknownNameError:
+    return UnknownNameError(f"the queue knows no machine {machine}", next_step="`benchlock worker` enrols it")
+
+
+def _is_busy(connection: Connection, machine: MachineId) -> bool:
+    return connection.execute(select(lease_slots.c.fence).where(lease_slots.c.machine == machine)).first() is not None
+
+
+def _is_abandoned(connection: Connection, run: RunId) -> bool:
+    end = load_run(connection, run).end
+    return end is not None and end.outcome == "abandoned"

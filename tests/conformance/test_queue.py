@@ -1,0 +1,540 @@
+"""Every queue: each job once, each machine one job, and nothing that nobody hears of for ever.
+
+The second half is a machine of random histories, which holds an implementation against plain values (queue_model.py).
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import Engine, select
+
+from artifacts.digest import digest_bytes
+from artifacts.errors import UnknownNameError
+from evaluator.dispatch.matching import MachineFacts, Wants
+from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, new_job_id
+from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.states import Ended
+from evaluator.dispatch.tables import job_results, lease_slots, leases
+from evaluator.records.records import Records
+from evaluator.records.runs import RunId, new_run_id
+from evaluator.records.tables import open_runs
+from registry.access.actors import Actor, acting_as
+from registry.access.errors import ForbiddenError
+from registry.access.scopes import Scopes
+from registry.catalogue.database import open_engine, reading, writing
+from tests.support.queue_model import QueueModel
+from tests.support.queues import (
+    ANY,
+    ARM,
+    BOOT,
+    CONFINED,
+    LARGE,
+    LOCK,
+    TIMES,
+    Ticking,
+    end,
+    facts,
+    machine,
+    queue_of,
+    start,
+    wish,
+)
+from tests.support.recorded import NOON
+
+
+class Bench:
+    """A queue on a database, and a clock that the test moves."""
+
+    def __init__(self, database: Engine) -> None:
+        self.database, self.clock = database, Ticking()
+        self.queue: SqlQueue = queue_of(database, self.clock)
+        self.records = Records(database)
+
+    def enrol(self, *numbers: int, what: MachineFacts | None = None) -> None:
+        for number in numbers:
+            self.queue.enrol(machine(number), BOOT, what or facts())
+
+    def submit(self, wants: Wants = ANY) -> JobId:
+        return self.queue.submit(wish(wants)).id
+
+    def lease(self, number: int) -> Lease:
+        found = self.queue.lease(machine(number), BOOT)
+        assert found is not None
+        return found
+
+    def none(self, number: int) -> bool:
+        return self.queue.lease(machine(number), BOOT) is None
+
+    def begun(self, lease: Lease) -> RunId:
+        begun = self.queue.begin(lease.fence, start())
+        assert begun is not None
+        return begun.id
+
+    def outcome(self, run: RunId) -> str | None:
+        found = self.records.get(run).end
+        return None if found is None else found.outcome
+
+
+@pytest.fixture
+def bench(database: Engine) -> Bench:
+    return Bench(database)
+
+
+def test_a_job_is_leased_measured_and_done(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    lease = bench.lease(1)
+    assert (lease.job, lease.lock, lease.times) == (job, LOCK, TIMES)
+    assert bench.queue.job(job).phase == "preparing"
+    run = bench.begun(lease)
+    assert bench.queue.beat(lease.fence, "measuring") == "keep"
+    shown = bench.queue.job(job)
+    assert (shown.state, shown.phase, shown.machine, shown.run) == ("leased", "measuring", "m1", run)
+    assert bench.records.get(run).end is None
+    done = bench.queue.commit(lease.fence, run, end())
+    assert (done.state, done.run, done.phase, done.failure) == ("done", run, None, None)
+    assert bench.outcome(run) == "done"
+    assert bench.none(1)
+
+
+def test_the_same_wish_again_is_the_same_job(bench: Bench) -> None:
+    asked = wish()
+    assert bench.queue.submit(asked) == bench.queue.submit(asked)
+    assert len(bench.queue.jobs()) == 1
+
+
+def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
+    with pytest.raises(UnknownNameError, match="no lock"):
+        bench.queue.submit(JobWish(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
+
+
+def test_jobs_go_out_in_the_order_in_which_they_came(bench: Bench) -> None:
+    bench.enrol(1, 2, 3)
+    asked = [bench.submit(wants) for wants in (ANY, CONFINED, ANY)]
+    assert [bench.lease(number).job for number in (3, 1, 2)] == asked
+
+
+def test_a_machine_has_one_job_and_the_database_refuses_a_second(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    bench.submit()
+    lease = bench.lease(1)
+    assert bench.none(1)
+    row = {"machine": "m1", "slot": 0, "fence": lease.fence}
+    with writing(bench.database) as connection, pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        connection.execute(lease_slots.insert(), row)
+
+
+def test_fences_rise_and_are_never_given_twice(bench: Bench) -> None:
+    bench.enrol(1)
+    fences = []
+    for _ in range(4):
+        bench.submit()
+        lease = bench.lease(1)
+        bench.queue.release(lease.fence, "invalid", "gone")
+        fences.append(lease.fence)
+    with reading(bench.database) as connection:
+        assert list(connection.execute(select(leases.c.fence).order_by(leases.c.fence)).scalars()) == fences
+    assert fences == sorted(set(fences))
+
+
+def test_a_lease_of_which_nothing_is_heard_is_lost_and_its_run_abandoned(bench: Bench) -> None:
+    bench.enrol(1, 2)
+    job = bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    bench.clock.time += TIMES.lease + 1
+    assert bench.queue.job(job).state == "delayed"
+    assert bench.outcome(run) == "abandoned"
+    assert bench.queue.beat(lease.fence, "measuring") == "lost"
+    assert not bench.queue.holds(lease.fence)
+    with pytest.raises(FencedError):
+        bench.queue.commit(lease.fence, run, end())
+    bench.clock.time += TIMES.wait
+    assert bench.none(1)
+    again = bench.lease(2)
+    assert again.job == job
+    second = bench.begun(again)
+    with pytest.raises(FencedError):
+        bench.queue.commit(lease.fence, run, end())
+    assert bench.queue.commit(again.fence, second, end()).run == second
+    assert bench.records.get(second).start.attempt == 2
+
+
+def test_a_beat_holds_a_lease_and_one_that_is_late_does_too_where_nobody_looked(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    lease = bench.lease(1)
+    for _ in range(4):
+        bench.clock.time += TIMES.lease - 1
+        assert bench.queue.beat(lease.fence, "measuring") == "keep"
+        assert bench.queue.job(job).state == "leased"
+    bench.clock.time += TIMES.lease + 1
+    assert bench.queue.commit(lease.fence, bench.begun(lease), end()).state == "done"
+
+
+def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    lease = bench.lease(1)
+    asked = start()
+    first = bench.queue.begin(lease.fence, asked)
+    assert bench.queue.begin(lease.fence, asked) == first
+    assert bench.queue.begin(lease.fence, start()) is None
+    done = bench.queue.commit(lease.fence, asked.id, end())
+    assert bench.queue.commit(lease.fence, asked.id, end()) == done
+    with reading(bench.database) as connection:
+        assert len(connection.execute(select(job_results)).all()) == 1
+
+
+@pytest.mark.parametrize("failure", ["timeout", "golden", "out-of-memory"])
+def test_a_failure_that_is_the_answer_ends_the_job(bench: Bench, failure: str) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    failed = bench.queue.commit(lease.fence, run, end("failed", failure))
+    assert (failed.state, failed.failure, failed.run, failed.reason) == ("failed", failure, run, f"it was {failure}")
+    assert bench.queue.explain(job).sentence == f"it failed ({failure}): it was {failure}"
+
+
+def test_a_crash_is_tried_once_more_elsewhere_and_both_runs_are_kept(bench: Bench) -> None:
+    bench.enrol(1, 2)
+    job = bench.submit()
+    found = []
+    for number in (1, 2):
+        lease = bench.lease(number)
+        found.append(bench.begun(lease))
+        bench.queue.commit(lease.fence, found[-1], end("failed", "crash"))
+        bench.clock.time += TIMES.wait
+        assert bench.none(1)
+    assert [bench.outcome(run) for run in found] == ["failed", "failed"]
+    assert (bench.queue.job(job).state, bench.queue.job(job).run) == ("failed", found[1])
+
+
+def test_where_there_is_no_other_machine_the_same_one_tries_again(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    bench.queue.release(bench.lease(1).fence, "engine", "no engine answers")
+    waiting = bench.queue.explain(job)
+    assert (waiting.job.state, waiting.job.reason, waiting.job.due) == ("delayed", "no engine answers", TIMES.wait)
+    assert bench.none(1)
+    bench.clock.time += TIMES.wait
+    assert bench.lease(1).job == job
+
+
+def test_a_job_that_takes_three_machines_with_it_is_set_aside_and_others_go_on(bench: Bench) -> None:
+    bench.enrol(1, 2, 3, 4)
+    poison, other = bench.submit(), bench.submit()
+    for number in (1, 2, 3):
+        assert bench.lease(number).job == poison
+        bench.clock.time += TIMES.lease + 1
+        bench.queue.jobs()
+        bench.clock.time += 9 * TIMES.wait
+        bench.enrol(1, 2, 3, 4)
+    found = bench.queue.job(poison)
+    assert (found.state, found.tally.lost, found.failure) == ("quarantined", 3, "lost")
+    assert "3 machines were lost with it" in bench.queue.explain(poison).sentence
+    assert bench.lease(4).job == other
+
+
+def test_cancelling_ends_a_waiting_job_at_once_and_a_leased_one_when_its_agent_hears_of_it(bench: Bench) -> None:
+    bench.enrol(1)
+    leased, waiting = bench.submit(), bench.submit()
+    lease = bench.lease(1)
+    assert bench.queue.cancel(waiting).state == "cancelled"
+    assert bench.queue.cancel(leased).state == "leased"
+    run = bench.begun(lease)
+    assert bench.queue.beat(lease.fence, "measuring") == "cancel"
+    assert bench.queue.commit(lease.fence, run, end("cancelled")).state == "cancelled"
+    assert bench.outcome(run) == "cancelled"
+    assert bench.queue.cancel(leased).state == "cancelled"
+
+
+def test_a_cancelled_job_whose_agent_is_lost_is_cancelled(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    bench.lease(1)
+    bench.queue.cancel(job)
+    bench.clock.time += TIMES.lease + 1
+    assert bench.queue.job(job).state == "cancelled"
+
+
+def test_a_run_that_was_interrupted_gives_its_job_back(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    assert bench.queue.commit(lease.fence, run, end("cancelled")).state == "queued"
+    assert bench.lease(1).job == job
+
+
+def test_a_job_that_no_machine_can_take_says_at_once_what_is_missing(bench: Bench) -> None:
+    job = bench.submit(LARGE)
+    assert bench.queue.explain(job).sentence.startswith("no machine can take it: none is known")
+    bench.enrol(1)
+    bench.enrol(2, what=facts(cpus=16))
+    found = bench.queue.explain(job)
+    assert found.blocked
+    assert found.sentence.endswith("the nearest is m2, and it lacks: asks for 64GiB of memory, this host has 8GiB")
+    assert [len(one.lacks) for one in found.machines] == [1, 2]
+    assert bench.none(1)
+    assert bench.none(2)
+
+
+def test_what_fits_is_known_anew_when_a_machine_changes(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit(CONFINED)
+    bench.enrol(1, what=facts(engine=None))
+    assert bench.none(1)
+    assert "needs a container engine, none answers there" in bench.queue.explain(job).sentence
+    bench.enrol(1)
+    assert bench.lease(1).job == job
+
+
+def test_a_machine_that_drains_or_is_gone_is_said(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    bench.queue.drain(machine(1), "its owner wants it")
+    assert bench.none(1)
+    assert "1 of 1 would fit, but m1: gets no more jobs: its owner wants it" in bench.queue.explain(job).sentence
+    bench.queue.drain(machine(1), None)
+    assert not bench.queue.explain(job).blocked
+    bench.clock.time += TIMES.unseen + 1
+    found = bench.queue.explain(job)
+    assert found.blocked
+    assert "nothing was heard of it" in found.sentence
+    with pytest.raises(UnknownNameError):
+        bench.queue.drain(machine(9), None)
+
+
+def test_a_machine_with_other_bytes_than_locked_three_times_gets_no_more(bench: Bench) -> None:
+    bench.enrol(1)
+    for _ in range(3):
+        bench.submit()
+        bench.queue.release(bench.lease(1).fence, "integrity", "another digest")
+    bench.submit()
+    assert bench.none(1)
+    (found,) = bench.queue.machines()
+    assert found.draining == "3 times in a row its bytes were not those that were locked"
+
+
+def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    run = bench.begun(bench.lease(1))
+    assert bench.records.unfinished() == ()
+    with reading(bench.database) as connection:
+        assert connection.execute(select(open_runs.c.run)).scalars().all() == [run]
+
+
+def test_a_lease_and_a_job_belong_to_who_took_them(bench: Bench) -> None:
+    bench.enrol(1)
+    mine, other = (Actor(name, Scopes.parse(["run"])) for name in ("token/mine", "token/other"))
+    with acting_as(mine):
+        job = bench.submit()
+        lease = bench.lease(1)
+        run = bench.begun(lease)
+    with acting_as(other):
+        assert bench.queue.begin(lease.fence, start(run)) is None
+        assert bench.queue.beat(lease.fence, "measuring") == "lost"
+        bench.queue.release(lease.fence, "invalid", "mischief")
+        with pytest.raises(FencedError):
+            bench.queue.commit(lease.fence, run, end())
+        with pytest.raises(ForbiddenError):
+            bench.queue.cancel(job)
+    with acting_as(mine):
+        assert bench.queue.beat(lease.fence, "measuring") == "keep"
+        assert bench.queue.commit(lease.fence, run, end()).state == "done"
+
+
+def test_an_unknown_machine_gets_nothing(bench: Bench) -> None:
+    with pytest.raises(UnknownNameError, match="knows no machine m1"):
+        bench.queue.lease(machine(1), BOOT)
+
+
+# random histories
+
+FACTS = st.sampled_from([facts(), facts(engine=None), facts(cpus=8, memory=64 << 30), facts(arch="arm64")])
+WANTS = st.sampled_from([ANY, ANY, LARGE, ARM, CONFINED])
+MACHINES = st.sampled_from([machine(number) for number in range(3)])
+SECONDS = st.sampled_from([1.0, TIMES.wait, TIMES.beat, TIMES.lease + 1, TIMES.unseen + 1])
+ENDS = st.sampled_from(
+    [end(), end("cancelled"), *(end("failed", one) for one in ("crash", "engine", "golden", "timeout"))]
+)
+RELEASES: st.SearchStrategy[Ended] = st.sampled_from(["returned", "engine", "integrity", "invalid"])
+
+
+class Histories(RuleBasedStateMachine):
+    """Any order of verbs, those of agents too that are late, frozen or repeat themselves."""
+
+    engine: Engine
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench(self.engine)
+        self.model = QueueModel(TIMES, self.bench.clock.time)
+        self.count = 0
+
+    made = Bundle("made")
+    given = Bundle("given")
+
+    @initialize()
+    def first_machine(self) -> None:
+        self.enrolled(machine(0), facts())
+
+    @rule(target=made, wants=WANTS)
+    def submitted(self, wants: Wants) -> JobId:
+        asked = wish(wants)
+        self.bench.queue.submit(asked)
+        self.model.submit(asked)
+        self.model.settle()
+        return asked.id
+
+    @rule(name=MACHINES, what=FACTS)
+    def enrolled(self, name: MachineId, what: MachineFacts) -> None:
+        self.bench.queue.enrol(name, BOOT, what)
+        self.model.enrol(name, what)
+
+    @rule(seconds=SECONDS)
+    def passed(self, seconds: float) -> None:
+        self.bench.clock.time += seconds
+        self.model.now = self.bench.clock.time
+
+    @rule(job=made)
+    def cancelled(self, job: JobId) -> None:
+        self.bench.queue.cancel(job)
+        self.model.cancel(job)
+        self.model.settle()
+
+    @rule(name=MACHINES, draining=st.booleans())
+    def drained(self, name: MachineId, draining: bool) -> None:
+        if name in self.model.machines:
+            self.bench.queue.drain(name, "why" if draining else None)
+            self.model.drain(name, draining=draining)
+
+    @rule(target=given, name=MACHINES)
+    def leased(self, name: MachineId) -> object:
+        if name not in self.model.machines:
+            return multiple()
+        self.model.settle()
+        expected = self.model.next_for(name)
+        found = self.bench.queue.lease(name, BOOT)
+        assert (None if found is None else found.job) == expected
+        if found is None:
+            self.model.machines[name].seen = max(self.model.machines[name].seen, self.heard(name))
+            return multiple()
+        self.model.machines[name].seen = self.model.now
+        self.model.leased(name, found.job, found.fence)
+        return found.fence
+
+    def heard(self, name: MachineId) -> float:
+        """When the machine was heard of by the queue: asking in vain is not written down every time."""
+        (found,) = (one for one in self.bench.queue.machines() if one.id == name)
+        return self.model.now - found.unseen
+
+    @rule(fence=given)
+    def begun(self, fence: Fence) -> None:
+        run = new_run_id(NOON)
+        started = self.bench.queue.begin(fence, start(run))
+        assert (started is not None) == self.model.begin(fence, run)
+
+    @rule(fence=given)
+    def beaten(self, fence: Fence) -> None:
+        assert self.bench.queue.beat(fence, "measuring") == self.model.beat(fence)
+
+    @rule(fence=given, how=ENDS)
+    def committed(self, fence: Fence, how: object) -> None:
+        run = self.model.leases[fence].run
+        if run is None:
+            return
+        expected = self.model.commit(fence, how)  # type: ignore[arg-type]
+        try:
+            self.bench.queue.commit(fence, run, how)  # type: ignore[arg-type]
+        except FencedError:
+            assert not expected
+        else:
+            assert expected
+
+    @rule(fence=consumes(given), how=RELEASES)
+    def released(self, fence: Fence, how: Ended) -> None:
+        self.bench.queue.release(fence, how, "a reason")
+        self.model.release(fence, how)
+
+    @invariant()
+    def agrees(self) -> None:
+        self.model.settle()
+        found = {one.id: one for one in self.bench.queue.jobs()}
+        assert {id_: (one.state, one.tally) for id_, one in found.items()} == {
+            id_: (one.state, one.tally) for id_, one in self.model.jobs.items()
+        }
+        assert {one.id: one.draining is not None for one in self.bench.queue.machines()} == {
+            id_: one.draining for id_, one in self.model.machines.items()
+        }
+        with reading(self.bench.database) as connection:
+            results = {row.job: row.run for row in connection.execute(select(job_results))}
+            slots = connection.execute(select(lease_slots)).all()
+            left_open = set(connection.execute(select(open_runs.c.run)).scalars())
+        assert results == {id_: one.result for id_, one in self.model.jobs.items() if one.result}
+        assert sorted(row.fence for row in slots) == sorted(
+            fence for fence, lease in self.model.leases.items() if lease.holds
+        )
+        assert left_open == {lease.run for lease in self.model.live() if lease.run}
+
+    @invariant()
+    def explains(self) -> None:
+        for id_, job in self.model.jobs.items():
+            if job.state != "queued":
+                continue
+            open_to = [
+                name
+                for name, one in self.model.machines.items()
+                if self.model._may(job, name) and not one.draining and self.model.now - one.seen <= TIMES.unseen
+            ]
+            assert self.bench.queue.explain(id_).blocked == (not open_to)
+
+
+@pytest.fixture
+def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Engine]]:
+    """Makes a database of its own for each history, as the test's is."""
+    with ExitStack() as stack:
+
+        def made() -> Engine:
+            path = tmp_path / f"{secrets.token_hex(8)}.db"
+            shutil.copy(request.getfixturevalue("schema"), path)
+            engine = open_engine(path)
+            stack.callback(engine.dispose)
+            return engine
+
+        yield made
+
+
+def test_any_history_is_that_of_the_model(database: Engine, another: Callable[[], Engine]) -> None:
+    class Own(Histories):
+        def __init__(self) -> None:
+            self.engine = another()
+            super().__init__()
+
+        def teardown(self) -> None:
+            self.engine.dispose()
+
+    count = 20 if database.dialect.name == "sqlite" else 8
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    chosen = settings(max_examples=count, stateful_step_count=30, deadline=None, suppress_health_check=checks)
+    run_state_machine_as_test(Own, settings=chosen)

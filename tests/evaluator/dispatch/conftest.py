@@ -1,0 +1,89 @@
+"""A registry in a folder, locks whose harness does nothing, and an agent that runs them as processes."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine as Database
+
+from artifacts.digest import Digest, to_hex
+from artifacts.local import LocalStore
+from artifacts.progress import SILENT
+from evaluator.dispatch.agent import Agent, Workshop
+from evaluator.dispatch.queue import Job, JobId, MachineId, Queue
+from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.submission import wish_of
+from evaluator.dispatch.times import Times
+from evaluator.records.records import Records
+from evaluator.runner.engine import Engine
+from evaluator.runner.execute import Journal, Runner, Turn
+from registry.catalogue.catalogue import Catalogue
+from registry.lockfile import Lock, LockedFile, LockedPlatform, load
+from tests.evaluator.runner.evaluation import NOTHING
+from tests.support.stub_harness import Stubbed, wheel
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Site:
+    """A registry with a queue whose leases last as long as the test says, and what its agents said."""
+
+    home: Path
+    database: Database
+    evaluation: Stubbed
+    times: Times
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = self.evaluation.store
+        self.catalogue = Catalogue(self.database, now)
+        self.records = Records(self.database)
+        self.queue = SqlQueue(self.database, now, self.times)
+        self.log = self.home / "harnesses"
+
+    def submit(self, seconds: float = 0.0, failure: str = "") -> JobId:
+        lock = self.evaluation.holding(seconds, failure, self.log).lock(metrics=("top1",))
+        wish = wish_of(lock, self.store, "process", now)
+        self.catalogue.put_lock(lock)
+        return self.queue.submit(wish).id
+
+    def agent(
+        self, name: str = "m1", queue: Queue | None = None, connect: Callable[[], Engine | None] = lambda: None
+    ) -> Agent:
+        def fetch(lock: Digest) -> Lock:
+            return load(self.catalogue.get_lock(lock), lock)
+
+        def build(journal: Journal, turn: Turn, engine: Engine | None) -> Runner:
+            keep = self.catalogue.put_lock
+            return Runner(self.home, self.store, journal, engine, now, SILENT, self.said.append, keep, turn)
+
+        workshop = Workshop(self.home, connect, fetch, build, self.said.append)
+        return Agent(queue or self.queue, MachineId(name), workshop, self.home / "host.lock", poll=0.05)
+
+    def job(self, job: JobId) -> Job:
+        return self.queue.job(job)
+
+
+@pytest.fixture
+def site(database: Database, tmp_path: Path) -> Site:
+    home = tmp_path / "registry"
+    home.mkdir()
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    store, path = LocalStore(home / "blobs"), wheel(tmp_path)
+    kept = store.put_file(path)
+    platform = LockedPlatform(
+        os="linux",
+        arch="amd64",
+        device="cpu",
+        python=minor,
+        wheels_lock=NOTHING.wheels_lock,
+        wheels=(LockedFile(path=f"wheels/{path.name}", sha256=to_hex(kept.digest), size=kept.size),),
+    )
+    evaluation = Stubbed(store, tmp_path, platform)
+    return Site(home, database, evaluation, Times(3))

@@ -1,0 +1,167 @@
+"""An agent takes jobs, measures them one at a time, and keeps nothing that it lost."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from artifacts.errors import UnavailableError
+from evaluator.dispatch.hostlock import host_lock
+from evaluator.dispatch.queue import Beat, Fence
+from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.states import Phase
+from registry.lockfile import load
+from tests.evaluator.runner.evaluation import damage, locked_file
+from tests.support.stub_harness import events
+
+from .conftest import Site
+
+
+def later(when: Callable[[], object], then: Callable[[], object]) -> threading.Thread:
+    """Do it from another thread as soon as something is so."""
+
+    def wait() -> None:
+        for _ in range(600):
+            if when():
+                then()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_job_is_measured_and_its_run_is_like_any_other(site: Site) -> None:
+    job = site.submit()
+    assert site.agent().work(once=True) == 1
+    done = site.job(job)
+    assert (done.state, done.machine) == ("done", "m1"), site.said
+    assert done.run is not None
+    run = site.records.get(done.run)
+    assert run.end is not None
+    assert (run.start.attempt, run.end.outcome, run.end.metrics[0].value) == (1, "done", 0.9)
+    assert site.records.list() == (run,)
+    assert [name for name, *_ in events(site.log)] == ["start", "end"]
+    assert list((site.home / "runs").iterdir()) == []
+
+
+def test_what_the_lock_s_run_ends_with_is_the_answer(site: Site) -> None:
+    job = site.submit(failure="golden")
+    site.agent().work(once=True)
+    failed = site.job(job)
+    assert (failed.state, failed.failure, failed.reason) == ("failed", "golden", "as the lock says")
+
+
+def test_bytes_that_are_not_as_locked_are_no_run_and_are_tried_elsewhere(site: Site) -> None:
+    job = site.submit()
+    damage(site.store, locked_file(load(site.catalogue.get_lock(site.job(job).lock), "lock"), "weights.npz"))
+    site.agent().work(once=True)
+    found = site.job(job)
+    assert (found.state, found.tally.engine) == ("delayed", 1)
+    assert site.records.list() == ()
+    assert site.queue.machines()[0].draining is None
+
+
+def test_sigterm_ends_the_measurement_and_gives_the_job_back(site: Site) -> None:
+    job = site.submit(60)
+    asked = later(lambda: events(site.log), terminate)
+    assert site.agent().work() == 1
+    asked.join()
+    found = site.job(job)
+    assert (found.state, found.tally.total) == ("queued", 0)
+    assert found.run is not None
+    end = site.records.get(found.run).end
+    assert end is not None
+    assert end.outcome == "cancelled"
+    with host_lock(site.home / "host.lock") as descriptor:
+        assert descriptor is not None
+
+
+def test_cancelling_ends_the_measurement(site: Site) -> None:
+    job = site.submit(60)
+    asked = later(lambda: events(site.log), lambda: site.queue.cancel(job))
+    site.agent().work(once=True)
+    asked.join()
+    assert site.job(job).state == "cancelled"
+
+
+class Cut(SqlQueue):
+    """A queue to which the connection is cut."""
+
+    away = False
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        if self.away:
+            raise UnavailableError("no connection")
+        return super().beat(fence, phase)
+
+
+def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(site: Site) -> None:
+    job = site.submit(60)
+    queue = Cut(site.database, site.queue._now, site.times)
+    held: list[bool] = []
+
+    def cut() -> None:
+        queue.away = True
+
+    def look() -> None:
+        held.append(site.job(job).state == "leased")
+
+    threads = [
+        later(lambda: events(site.log), cut),
+        later(lambda: queue.away and not running(site), look),
+    ]
+    agent = site.agent(queue=queue)
+    agent.work(once=True)
+    for thread in threads:
+        thread.join()
+    assert held == [True]
+    assert site.job(job).state in ("queued", "delayed", "leased")
+
+
+def running(site: Site) -> bool:
+    """Whether the harness that wrote the last line lives."""
+    found = events(site.log)
+    with suppress(ProcessLookupError):
+        os.kill(int(found[-1][1]), 0)
+        return True
+    return False
+
+
+def test_while_something_else_measures_on_the_host_no_job_is_taken(site: Site) -> None:
+    job = site.submit()
+    with host_lock(site.home / "host.lock"):
+        asked = later(lambda: site.said, terminate)
+        assert site.agent().work() == 0
+        asked.join()
+    assert site.said == ["something else is measuring on this host"]
+    assert site.job(job).state == "queued"
+
+
+def test_a_machine_that_changed_since_it_was_enrolled_gives_the_job_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = site.submit()
+    found = iter(["performance"])
+
+    def governor(_folder: object) -> str:
+        return next(found, "powersave")
+
+    monkeypatch.setattr("evaluator.runner.host._governor", governor)
+    site.agent().work(once=True)
+    assert site.job(job).state == "done"
+    with site.database.connect() as connection:
+        reasons = connection.exec_driver_sql("SELECT ended, reason FROM leases ORDER BY fence").all()
+    assert [tuple(row) for row in reasons] == [
+        ("returned", "governor was performance, is powersave"),
+        ("done", None),
+    ]

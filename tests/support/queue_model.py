@@ -1,0 +1,159 @@
+"""The queue as plain values: what the implementations in SQL must do, one step after another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from evaluator.dispatch.ending import FAULTS, ended_by
+from evaluator.dispatch.matching import MachineFacts, lacks
+from evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
+from evaluator.dispatch.states import Ended, JobState, Next, Tally, after
+from evaluator.dispatch.times import Times
+from evaluator.records.runs import RunEnd, RunId
+
+
+@dataclass
+class ModelJob:
+    """A job; ``fence`` is that of its lease as long as it is leased."""
+
+    wish: JobWish
+    state: JobState = "queued"
+    tally: Tally = field(default_factory=Tally)
+    fence: Fence | None = None
+    until: float = 0.0
+    not_before: float = 0.0
+    cancel_asked: bool = False
+    avoided: set[MachineId] = field(default_factory=set)
+    result: RunId | None = None
+
+
+@dataclass
+class ModelMachine:
+    """A machine, and when it was heard of."""
+
+    facts: MachineFacts
+    seen: float
+    draining: bool = False
+    faults: int = 0
+
+
+@dataclass
+class ModelLease:
+    """A lease that was given once; ``holds`` until it ended."""
+
+    job: JobId
+    machine: MachineId
+    run: RunId | None = None
+    outcome: str | None = None
+    holds: bool = True
+
+
+@dataclass
+class QueueModel:
+    """All of it. ``now`` is set by the test."""
+
+    times: Times
+    now: float = 1000.0
+    jobs: dict[JobId, ModelJob] = field(default_factory=dict)
+    machines: dict[MachineId, ModelMachine] = field(default_factory=dict)
+    leases: dict[Fence, ModelLease] = field(default_factory=dict)
+
+    def submit(self, wish: JobWish) -> None:
+        self.jobs.setdefault(wish.id, ModelJob(wish))
+
+    def enrol(self, machine: MachineId, facts: MachineFacts) -> None:
+        if machine in self.machines:
+            self.machines[machine].facts, self.machines[machine].seen = facts, self.now
+        else:
+            self.machines[machine] = ModelMachine(facts, self.now)
+
+    def drain(self, machine: MachineId, *, draining: bool) -> None:
+        self.machines[machine].draining, self.machines[machine].faults = draining, 0
+
+    def cancel(self, job: JobId) -> None:
+        found = self.jobs[job]
+        if found.state in ("queued", "delayed"):
+            found.state = "cancelled"
+        elif found.state == "leased":
+            found.cancel_asked = True
+
+    def settle(self) -> None:
+        for job in self.jobs.values():
+            if job.state == "leased" and job.until < self.now:
+                assert job.fence is not None
+                self._end(job.fence, "lost", None)
+            if job.state == "delayed" and job.not_before <= self.now:
+                job.state = "queued"
+
+    def next_for(self, machine: MachineId) -> JobId | None:
+        """What the machine gets; nothing changes."""
+        if self.machines[machine].draining or any(one.machine == machine for one in self.live()):
+            return None
+        return next((id_ for id_, job in self.jobs.items() if self._may(job, machine)), None)
+
+    def leased(self, machine: MachineId, job: JobId, fence: Fence) -> None:
+        assert fence not in self.leases
+        assert all(fence > older for older in self.leases)
+        found = self.jobs[job]
+        found.state, found.fence, found.until = "leased", fence, self.now + self.times.lease
+        self.leases[fence] = ModelLease(job, machine)
+
+    def begin(self, fence: Fence, run: RunId) -> bool:
+        lease = self.leases[fence]
+        if not lease.holds or lease.run not in (None, run):
+            return False
+        lease.run = run
+        return True
+
+    def beat(self, fence: Fence) -> Beat:
+        lease = self.leases[fence]
+        if not lease.holds:
+            return "lost"
+        job = self.jobs[lease.job]
+        job.until, self.machines[lease.machine].seen = self.now + self.times.lease, self.now
+        return "cancel" if job.cancel_asked else "keep"
+
+    def commit(self, fence: Fence, end: RunEnd) -> bool:
+        """False where it is fenced."""
+        lease = self.leases[fence]
+        if lease.holds:
+            self._end(fence, ended_by(end), end)
+            return True
+        return lease.outcome not in (None, "abandoned")
+
+    def release(self, fence: Fence, ended: Ended) -> None:
+        if self.leases[fence].holds:
+            self._end(fence, ended, None)
+
+    def live(self) -> Iterator[ModelLease]:
+        return (one for one in self.leases.values() if one.holds)
+
+    def _may(self, job: ModelJob, machine: MachineId) -> bool:
+        fits = not lacks(job.wish.wants, self.machines[machine].facts)
+        return job.state == "queued" and machine not in job.avoided and fits
+
+    def _end(self, fence: Fence, ended: Ended, end: RunEnd | None) -> None:
+        lease = self.leases[fence]
+        job, machine = self.jobs[lease.job], self.machines[lease.machine]
+        found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked)
+        lease.holds = False
+        if lease.run is not None:
+            lease.outcome = "abandoned" if end is None else end.outcome
+        if end is not None and found.state in ("done", "failed"):
+            job.result = lease.run
+        job.state, job.tally, job.fence = found.state, found.tally, None
+        job.not_before = self.now + found.delay * self.times.wait
+        if found.elsewhere and self._others(job, lease.machine):
+            job.avoided.add(lease.machine)
+        machine.faults = machine.faults + 1 if ended == "integrity" else 0
+        if machine.faults >= FAULTS:
+            machine.draining, machine.faults = True, 0
+
+    def _others(self, job: ModelJob, machine: MachineId) -> bool:
+        return any(
+            id_ != machine
+            and not one.draining
+            and one.seen >= self.now - self.times.unseen
+            and id_ not in job.avoided
+            and not lacks(job.wish.wants, one.facts)
+            for id_, one in self.machines.items()
+        )

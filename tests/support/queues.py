@@ -1,0 +1,95 @@
+"""What tests of the queue are made of: a clock that they set, machines, locks, runs."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert
+
+from artifacts.digest import Descriptor, Digest, digest_bytes
+from evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants
+from evaluator.dispatch.queue import JobId, JobWish, MachineId, new_job_id
+from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.times import Clock, Times
+from evaluator.records.runs import Outcome, RunEnd, RunId, RunStart, new_run_id
+from registry.catalogue.database import writing
+from registry.catalogue.tables import locks
+from registry.hosts import HostFacts
+from tests.support.recorded import HOST, NOON, PLATFORM
+
+GIB = 1 << 30
+LOCK = digest_bytes(b"a lock")
+BOOT = "a boot"
+TIMES = Times(60)
+CPU = WantedPlatform("linux", "amd64", "cpu", layered=True, finished=False)
+ANY = Wants((CPU,), {}, cpus=1)
+LARGE = Wants((CPU,), {"cpus": 8, "memory": "64GiB"}, cpus=1)
+ARM = Wants((WantedPlatform("linux", "arm64", "cpu", layered=True, finished=False),), {}, cpus=1)
+CONFINED = Wants((CPU,), {}, cpus=1, isolation="container")
+
+
+class Ticking(Clock):
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        super().__init__(TIMES)
+        self.time = 1000.0
+
+    def now(self, connection: Connection) -> float:  # noqa: ARG002
+        return self.time
+
+    @property
+    def is_set(self) -> bool:
+        return True
+
+    def note(self, connection: Connection, now: float) -> None:
+        pass
+
+
+def facts(cpus: int = 2, memory: int = 8 * GIB, engine: str | None = "Engine 27", arch: str = "amd64") -> MachineFacts:
+    return MachineFacts(HostFacts("linux", arch, cpus, memory, (), "no driver"), engine, "A CPU", "Linux 6.1", None)
+
+
+def queue_of(database: Engine, clock: Clock, times: Times = TIMES) -> SqlQueue:
+    """A queue on the database, with the lock that wishes name."""
+    keep_lock(database)
+    return SqlQueue(database, lambda: datetime.now(UTC), times, clock)
+
+
+def keep_lock(database: Engine, lock: Digest = LOCK) -> None:
+    with writing(database) as connection:
+        columns = {column.name: "x" for column in locks.columns} | {"id": lock, "created_at": NOON}
+        connection.execute(insert(locks).values(columns))
+
+
+def wish(wants: Wants = ANY, job: JobId | None = None) -> JobWish:
+    return JobWish(job or new_job_id(NOON), LOCK, wants)
+
+
+def machine(number: int) -> MachineId:
+    return MachineId(f"m{number}")
+
+
+def start(run: RunId | None = None, **changes: Any) -> RunStart:  # noqa: ANN401 - fields of any type
+    fields: dict[str, Any] = {
+        "id": run or new_run_id(NOON),
+        "lock": LOCK,
+        "attempt": 1,
+        "isolation": "process",
+        "platform": PLATFORM,
+        "host": HOST,
+        "process": {"pid": 1},
+        "started_at": NOON,
+    }
+    return RunStart(**(fields | changes))
+
+
+def end(outcome: Outcome = "done", failure: str | None = None) -> RunEnd:
+    return RunEnd(
+        outcome=outcome,
+        ended_at=NOON + timedelta(minutes=1),
+        failure_class=failure,
+        failure_message=None if failure is None else f"it was {failure}",
+        packages={"numpy": "2.4.0"},
+        blobs={"result": Descriptor(digest_bytes(b"result"), 6)},
+        timings={"run": 1.0},
+    )

@@ -70,11 +70,20 @@ class Records:
         with reading(self._engine) as connection:
             return load_run(connection, run)
 
-    def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
-        """The newest runs, newest first: at most ``limit``, of a lock and with an outcome where one is given."""
+    def list(
+        self,
+        *,
+        lock: Digest | None = None,
+        outcome: Outcome | None = None,
+        before: RunId | None = None,
+        limit: int = 100,
+    ) -> tuple[Run, ...]:
+        """The newest runs, newest first: at most ``limit``; of a lock, with an outcome, ``before`` a run."""
         query = select(runs.c.id).order_by(runs.c.id.desc()).limit(limit)
         if lock is not None:
             query = query.where(runs.c.lock == lock)
+        if before is not None:
+            query = query.where(runs.c.id < before)
         if outcome is not None:
             query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
         with reading(self._engine) as connection:

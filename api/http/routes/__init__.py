@@ -5,7 +5,7 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, described, health, locks, publishing
+from api.http.routes import artifacts, described, health, locks, publishing, runs
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
@@ -14,5 +14,6 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     artifacts.routes,
     publishing.routes,
     locks.routes,
+    runs.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

@@ -1,0 +1,233 @@
+"""Runs: pages of them, one with all that was recorded, and what several say together."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Request, Response, Router, get, post
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter
+from msgspec import UNSET
+
+from api.http.conditional import FOR_EVER, MUST_ASK, tagged
+from api.http.documented import answers, content, nothing
+from api.http.guards import READ
+from api.http.pages import Cursor, Limit, bounded
+from api.http.service import Service
+from api.wire import runs as wire
+from api.wire import verdicts as told
+from api.wire.cursors import cursor_of, key_of
+from api.wiring import Registry
+from artifacts.digest import digest_bytes, parse_digest
+from artifacts.errors import InvalidInputError
+from evaluator.records.runs import Outcome, Run, RunId, parse_run_id
+from registry.lockfile import load
+
+_ID = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
+_LOCK = "sha256:" + "0" * 64
+_METRIC = {
+    "name": "latency_p50",
+    "value": 0.0021,
+    "unit": "s",
+    "direction": "lower",
+    "n": 662,
+    "ci": [0.002, 0.0022],
+    "version": 1,
+    "batch": None,
+}
+BEGUN: Any = {
+    "id": _ID,
+    "lock": _LOCK,
+    "attempt": 1,
+    "isolation": "process",
+    "platform": {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"},
+    "host": {"cpu_model": "A CPU", "cores": 2},
+    "process": {"pid": 1},
+    "started_at": "2026-11-21T12:00:00Z",
+    "image_id": None,
+}
+OVER: Any = {
+    "outcome": "done",
+    "ended_at": "2026-11-21T12:01:00Z",
+    "failure_class": None,
+    "failure_message": None,
+    "metrics": [_METRIC],
+    "packages": {"onnxruntime": "1.31.1"},
+    "blobs": {"predictions": {"digest": _LOCK, "size": 1}},
+    "timings": {"load": 0.2},
+    "details": {},
+}
+RUN: Any = {"start": BEGUN, "end": OVER, "imported_at": None}
+_VERDICT = {
+    "verdict": "reproduced",
+    "reasons": ["all predictions are bit-equal"],
+    "reported": [],
+    "original": _ID,
+    "run": _ID,
+    "predictions": "bit-equal",
+}
+_COMPARISON = {
+    "comparable": True,
+    "reasons": [],
+    "interleaved": False,
+    "arms": [{"lock": _LOCK, "control": False, "runs": [_ID]}],
+    "findings": [],
+}
+
+RunIn = Annotated[
+    str,
+    Parameter(
+        description="The 26 characters of its id.", max_length=30, examples=[Example(value=_ID.removeprefix("run/"))]
+    ),
+]
+LockOf = Annotated[
+    str | None,
+    Parameter(
+        description="Only of the lock with this id.", required=False, max_length=71, examples=[Example(value=_LOCK)]
+    ),
+]
+OutcomeIs = Annotated[
+    Literal["done", "failed", "abandoned", "cancelled"] | None,
+    Parameter(description="Only with this outcome.", required=False),
+]
+RunsIn = Annotated[told.RunsAsked, Body(examples=[Example(value={"runs": [_ID, _ID]})])]
+VerdictIn = Annotated[told.VerdictAsked, Body(examples=[Example(value={"run": _ID, "against": _ID})])]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/runs``, ``/v1/comparisons`` and ``/v1/verdicts``."""
+    registry = service.registry
+
+    @get(
+        "/runs",
+        opt=READ,
+        summary="List runs",
+        responses=answers("invalid-input", success={200: content(wire.RunPage, "A page of runs.", {"runs": [RUN]})}),
+    )
+    async def list_runs(
+        lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
+    ) -> wire.RunPage:
+        """Runs, newest first, those that are running too."""
+        most = bounded(limit, service.settings)
+        before = None if cursor is None else parse_run_id(key_of(cursor, 1)[0])
+        return await service.work.do(_page, registry, (lock, outcome, before), most)
+
+    @get(
+        "/runs/count",
+        opt=READ,
+        summary="Count the runs of a lock",
+        responses=answers("invalid-input", success={200: content(wire.RunCount, "How many.", {"count": 3})}),
+    )
+    async def count(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
+        """Whatever their outcome, those that are running too."""
+        return wire.RunCount(count=await service.work.look_up(registry.records.count, parse_digest(lock)))
+
+    @get(
+        "/runs/{run_id:str}",
+        opt=READ,
+        summary="Read a run",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: content(wire.RunOnWire, "The run, with all that was recorded.", RUN),
+                304: nothing("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read(run_id: RunIn, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """One run; its predictions, samples and other files are blobs under their digests."""
+        id_ = parse_run_id(f"run/{run_id}")
+        text = service.kept.get(id_)
+        if text is None:
+            run = await service.work.look_up(registry.records.get, id_)
+            text = msgspec.json.encode(wire.run_on_wire(run))
+            if run.end is None:
+                return tagged(text, digest_bytes(text), request.headers.get("if-none-match"), MUST_ASK)
+            service.kept.put(id_, text)
+        return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)
+
+    return Router("", route_handlers=[list_runs, count, read, *_judgements(service)], tags=["runs"])
+
+
+def _judgements(service: Service) -> list[Any]:
+    """What runs say together."""
+    registry = service.registry
+
+    @post(
+        "/comparisons",
+        opt=READ,
+        status_code=200,
+        summary="Compare runs",
+        responses=answers(
+            "unknown-name", body=True, success={200: content(told.ComparisonTold, "How they compare.", _COMPARISON)}
+        ),
+    )
+    async def compare(data: RunsIn) -> told.ComparisonTold:
+        """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable."""
+        return await service.work.do(_compared, registry, data)
+
+    @post(
+        "/verdicts",
+        opt=READ,
+        status_code=200,
+        summary="Is a run reproduced?",
+        responses=answers(
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: content(told.VerdictTold, "The verdict.", _VERDICT)},
+        ),
+    )
+    async def verdict(data: VerdictIn) -> told.VerdictTold:
+        """Holds a run against an earlier one of the same lock, predictions and all."""
+        return await service.work.do(_judged, registry, data)
+
+    return [compare, verdict]
+
+
+def _page(registry: Registry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
+    lock, outcome, before = wanted
+    id_ = None if lock is None else parse_digest(lock)
+    found = registry.records.list(lock=id_, outcome=outcome, before=before, limit=most + 1)
+    shown = tuple(map(wire.run_on_wire, found[:most]))
+    return wire.RunPage(runs=shown, next=cursor_of((shown[-1].start.id,)) if len(found) > most else UNSET)
+
+
+def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
+    from evaluator.comparing import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
+
+    runs = [registry.records.get(parse_run_id(one)) for one in data.runs]
+    locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
+    return told.comparison_on_wire(compare_runs([(locks[run.start.lock], run) for run in runs]))
+
+
+def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
+    from evaluator.rerunning import judge_rerun  # noqa: PLC0415 - as above
+
+    again = _ended(registry, data.run)
+    lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
+    original = _earlier(registry, again) if data.against is UNSET else _ended(registry, data.against)
+    if original.start.lock != lock.id:
+        raise InvalidInputError(
+            f"{original.id} is a run of another lock, {original.start.lock}",
+            where="against",
+            next_step="name a run of the same lock",
+        )
+    return told.verdict_on_wire(judge_rerun(lock, original, again, registry.store), original, again)
+
+
+def _ended(registry: Registry, text: str) -> Run:
+    run = registry.records.get(parse_run_id(text))
+    if run.end is None:
+        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
+    return run
+
+
+def _earlier(registry: Registry, run: Run) -> Run:
+    """The latest run of the same lock before it that is done."""
+    found = registry.records.list(lock=run.start.lock, outcome="done", before=run.id, limit=1)
+    if not found:
+        raise InvalidInputError(
+            f"no run of {run.start.lock} before {run.id} is done", next_step="name one to hold it against: against"
+        )
+    return found[0]

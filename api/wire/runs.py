@@ -1,0 +1,166 @@
+"""Runs on the way: all that is recorded of one, so that a client has the same run as the registry."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.wire.artifacts import DigestText
+from artifacts.digest import Descriptor, Digest
+from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart
+from evaluator.statistics.figures import Interval, Metric
+
+RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
+Role = Annotated[str, Meta(max_length=64)]
+Word = Annotated[str, Meta(max_length=255)]
+Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+
+class BlobOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    digest: DigestText
+    size: Whole
+
+
+class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``ci`` is two-sided at 95 %, null where n cannot bound that end; ``version`` is of the metric's definition."""
+
+    name: Word
+    value: float
+    unit: Word
+    direction: Word
+    n: Count
+    ci: tuple[float | None, float | None]
+    version: Count
+    batch: Count | None = None
+
+
+class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run's start: what runs, on which platform of which host, in the hands of which process."""
+
+    id: RunText
+    lock: DigestText
+    attempt: Count
+    isolation: Isolation
+    platform: dict[Word, str]
+    host: dict[Word, Any]
+    process: dict[Word, Any]
+    started_at: datetime
+    image_id: DigestText | None = None
+
+
+class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run's end. ``blobs`` by role (predictions, samples, …), ``timings`` in seconds by phase."""
+
+    outcome: Outcome
+    ended_at: datetime
+    failure_class: str | None = None
+    failure_message: str | None = None
+    metrics: tuple[MetricOnWire, ...] = ()
+    packages: dict[Word, Word] = {}
+    blobs: dict[Role, BlobOnWire] = {}
+    timings: dict[Word, float] = {}
+    details: dict[str, Any] = {}
+
+
+class RunOnWire(Struct, frozen=True, kw_only=True):
+    """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle."""
+
+    start: RunBegun
+    end: RunOver | None
+    imported_at: datetime | None
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs, newest first; ``next`` is the cursor of what follows, absent at the end."""
+
+    runs: tuple[RunOnWire, ...]
+    next: str | UnsetType = UNSET
+
+
+class RunCount(Struct, frozen=True, kw_only=True):
+    """How many runs of a lock there are, whatever their outcome."""
+
+    count: int
+
+
+def run_on_wire(run: Run) -> RunOnWire:
+    end = None if run.end is None else over_on_wire(run.end)
+    return RunOnWire(start=begun_on_wire(run.start), end=end, imported_at=run.imported_at)
+
+
+def run_of(run: RunOnWire) -> Run:
+    return Run(start_of(run.start), None if run.end is None else end_of(run.end), run.imported_at)
+
+
+def begun_on_wire(start: RunStart) -> RunBegun:
+    return RunBegun(
+        id=start.id,
+        lock=start.lock,
+        attempt=start.attempt,
+        isolation=start.isolation,
+        platform=dict(start.platform),
+        host=dict(start.host),
+        process=dict(start.process),
+        started_at=start.started_at,
+        image_id=start.image_id,
+    )
+
+
+def start_of(start: RunBegun) -> RunStart:
+    return RunStart(
+        id=RunId(start.id),
+        lock=Digest(start.lock),
+        attempt=start.attempt,
+        isolation=start.isolation,
+        platform=start.platform,
+        host=start.host,
+        process=start.process,
+        started_at=start.started_at,
+        image_id=None if start.image_id is None else Digest(start.image_id),
+    )
+
+
+def over_on_wire(end: RunEnd) -> RunOver:
+    return RunOver(
+        outcome=end.outcome,
+        ended_at=end.ended_at,
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(map(_metric_on_wire, end.metrics)),
+        packages=dict(end.packages),
+        blobs={role: BlobOnWire(digest=blob.digest, size=blob.size) for role, blob in end.blobs.items()},
+        timings=dict(end.timings),
+        details=dict(end.details),
+    )
+
+
+def end_of(end: RunOver) -> RunEnd:
+    return RunEnd(
+        outcome=end.outcome,
+        ended_at=end.ended_at,
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(map(_metric_of, end.metrics)),
+        packages=end.packages,
+        blobs={role: Descriptor(Digest(blob.digest), blob.size) for role, blob in end.blobs.items()},
+        timings=end.timings,
+        details=end.details,
+    )
+
+
+def _metric_on_wire(one: Metric) -> MetricOnWire:
+    return MetricOnWire(
+        name=one.name,
+        value=one.value,
+        unit=one.unit,
+        direction=one.direction,
+        n=one.n,
+        ci=(one.ci.low, one.ci.high),
+        version=one.version,
+        batch=one.batch,
+    )
+
+
+def _metric_of(one: MetricOnWire) -> Metric:
+    return Metric(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version, one.batch)

@@ -1,0 +1,130 @@
+"""Comparisons and verdicts on the way."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.wire.artifacts import DigestText
+from api.wire.runs import RunText
+
+if TYPE_CHECKING:  # numpy and scipy, which only whoever compares needs
+    from evaluator.comparing import Arm, Comparison
+    from evaluator.records.runs import Run
+    from evaluator.records.verdicts import Verdict
+    from evaluator.statistics.equivalence import Finding
+    from evaluator.statistics.figures import Interval
+    from evaluator.statistics.repeats import Ratio
+
+Ends = tuple[float | None, float | None]
+
+
+class RunsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The runs to compare, the first with each other."""
+
+    runs: Annotated[tuple[RunText, ...], Meta(min_length=2, max_length=100)]
+
+
+class ArmTold(Struct, frozen=True, kw_only=True):
+    """Runs of one lock that count together; ``control`` where they are the first lock's second turns."""
+
+    lock: DigestText
+    control: bool
+    runs: tuple[RunText, ...]
+
+
+class RatioTold(Struct, frozen=True, kw_only=True):
+    """What the second is of the first; ``ci`` at 95 %, ``ci_90`` at 90 %."""
+
+    ratio: float
+    ci: Ends
+    ci_90: Ends
+    n: int
+    paired: bool
+
+
+class FindingTold(Struct, frozen=True, kw_only=True):
+    """How a metric of ``lock`` compares with that of ``against``."""
+
+    lock: DigestText
+    against: DigestText
+    metric: str
+    ratio: RatioTold
+    control: RatioTold | None
+    noise_floor: float | None
+    margin: float | None
+    answer: str
+    reason: str
+
+
+class ComparisonTold(Struct, frozen=True, kw_only=True):
+    """``reasons`` say why the runs are not comparable, none if they are."""
+
+    comparable: bool
+    reasons: tuple[str, ...]
+    interleaved: bool
+    arms: tuple[ArmTold, ...]
+    findings: tuple[FindingTold, ...]
+
+
+class VerdictAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run, and the earlier one of the same lock that it is held against; left out, the latest other that is done."""
+
+    run: RunText
+    against: RunText | UnsetType = UNSET
+
+
+class VerdictTold(Struct, frozen=True, kw_only=True):
+    """``reasons`` are what decided, ``reported`` what was seen and decides nothing."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    reported: tuple[str, ...]
+    original: RunText
+    run: RunText
+    predictions: str | None
+
+
+def comparison_on_wire(found: "Comparison") -> ComparisonTold:
+    first = found.arms[0].lock.id
+    return ComparisonTold(
+        comparable=not found.reasons,
+        reasons=found.reasons,
+        interleaved=found.interleaved,
+        arms=tuple(
+            ArmTold(lock=arm.lock.id, control=arm.control, runs=tuple(run.id for run in arm.runs)) for arm in found.arms
+        ),
+        findings=tuple(_finding(arm, one, first) for arm, findings in found.findings for one in findings),
+    )
+
+
+def verdict_on_wire(verdict: "Verdict", original: "Run", again: "Run") -> VerdictTold:
+    return VerdictTold(
+        verdict=verdict.verdict,
+        reasons=verdict.reasons,
+        reported=verdict.reported,
+        original=original.id,
+        run=again.id,
+        predictions=verdict.predictions,
+    )
+
+
+def _finding(arm: "Arm", one: "Finding", first: str) -> FindingTold:
+    return FindingTold(
+        lock=arm.lock.id,
+        against=first,
+        metric=one.metric,
+        ratio=_ratio(one.ratio),
+        control=None if one.control is None else _ratio(one.control),
+        noise_floor=one.noise_floor,
+        margin=one.margin,
+        answer=one.answer,
+        reason=one.reason,
+    )
+
+
+def _ratio(one: "Ratio") -> RatioTold:
+    return RatioTold(ratio=one.value, ci=_ends(one.ci), ci_90=_ends(one.narrow), n=one.n, paired=one.paired)
+
+
+def _ends(ci: "Interval") -> Ends:
+    return ci.low, ci.high

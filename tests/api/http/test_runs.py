@@ -1,0 +1,145 @@
+"""Runs over HTTP: pages of them, one as it is recorded, comparisons and verdicts."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from api.wire.runs import RunOnWire, RunPage, run_of
+from api.wiring import Registry
+from artifacts.digest import Descriptor, Digest, digest_bytes
+from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
+from evaluator.statistics.figures import Interval
+from registry.catalogue.insertion import insert_lock
+from registry.lockfile import Lock
+from tests.api.http.conftest import Client
+from tests.support.recorded import DONE, NOON, metric, recorded
+from tests.support.variants import variant
+
+OTHER = "run/" + "0" * 26
+BLOB = Descriptor(digest_bytes(b"predictions"), 11)
+ENDS: tuple[RunEnd | None, ...] = (
+    replace(
+        DONE,
+        packages={"onnxruntime": "1.31.1"},
+        blobs={"predictions": BLOB},
+        timings={"load": 0.25},
+        details={"cpus": [0]},
+        metrics=(replace(metric("top1", 0.75), ci=Interval(0.5, None)), replace(metric("throughput", 9.0), batch=8)),
+    ),
+    RunEnd(outcome="failed", ended_at=NOON + timedelta(minutes=1), failure_class="crash", failure_message="it fell"),
+    RunEnd(outcome="abandoned", ended_at=NOON + timedelta(minutes=1)),
+    None,
+)
+
+
+def path_of(run: Run) -> str:
+    return f"/v1/runs/{run.id.removeprefix('run/')}"
+
+
+@pytest.fixture
+def lock(registry: Registry) -> Lock:
+    made = variant({})
+    made.publish(registry.catalogue, registry.store)
+    registry.catalogue.put_lock(made.lock)
+    return made.lock
+
+
+@pytest.fixture
+def runs(registry: Registry, lock: Lock) -> list[Run]:
+    """One of each outcome, and one that is running; newest first."""
+    for number, end in enumerate(ENDS):
+        start = recorded(lock=lock.id).start
+        at = NOON + timedelta(seconds=number)
+        start = replace(start, id=new_run_id(at), started_at=at)
+        registry.records.start(start)
+        if end is not None:
+            registry.records.finish(start.id, end)
+    return list(registry.records.list())
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_pages_in_a_row_are_all_runs_newest_first(client: Client, runs: list[Run], limit: int) -> None:
+    found: list[Run] = []
+    query = f"limit={limit}"
+    while query:
+        page = msgspec.json.decode(client.get(f"/v1/runs?{query}").content, type=RunPage)
+        found += map(run_of, page.runs)
+        query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
+    assert found == runs
+
+
+@pytest.mark.parametrize("outcome", ["done", "failed", "abandoned", "cancelled"])
+def test_runs_are_narrowed(client: Client, runs: list[Run], lock: Lock, outcome: Outcome) -> None:
+    expected = [run for run in runs if run.end is not None and run.end.outcome == outcome]
+    page = msgspec.json.decode(client.get(f"/v1/runs?outcome={outcome}&lock={lock.id}").content, type=RunPage)
+    assert [run_of(one) for one in page.runs] == expected
+    assert client.get(f"/v1/runs?lock=sha256:{'0' * 64}").json()["runs"] == []
+    assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
+
+
+def test_a_run_is_read_as_it_is_recorded_and_kept_once_it_has_ended(client: Client, runs: list[Run]) -> None:
+    for run in runs:
+        answer = client.get(path_of(run))
+        assert run_of(msgspec.json.decode(answer.content, type=RunOnWire)) == run
+        again = client.get(path_of(run), headers={"if-none-match": answer.headers["etag"]})
+        assert again.status_code == 304
+        assert ("immutable" in answer.headers["cache-control"]) == (run.end is not None)
+
+
+def test_a_run_that_ends_is_no_longer_what_the_client_has(client: Client, registry: Registry, runs: list[Run]) -> None:
+    running = runs[0]
+    tag = client.get(path_of(running)).headers["etag"]
+    registry.records.finish(running.id, RunEnd(outcome="cancelled", ended_at=NOON + timedelta(minutes=1)))
+    changed = client.get(path_of(running), headers={"if-none-match": tag})
+    assert changed.json()["end"]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/v1/runs/{'0' * 26}", 404),
+        ("/v1/runs/1", 422),
+        ("/v1/runs/" + "u" * 26, 422),
+        ("/v1/runs?cursor=x", 422),
+        ("/v1/runs?lock=x", 422),
+        ("/v1/runs?outcome=odd", 400),
+        ("/v1/runs/count", 400),
+        ("/v1/runs/count?lock=x", 422),
+    ],
+)
+def test_a_run_that_is_not_there_is_a_problem(client: Client, path: str, status: int) -> None:
+    assert client.get(path).status_code == status
+
+
+def test_runs_are_compared(client: Client, registry: Registry, runs: list[Run], lock: Lock) -> None:
+    again = replace(
+        recorded(lock=lock.id).start, id=new_run_id(NOON + timedelta(hours=1)), started_at=NOON + timedelta(hours=1)
+    )
+    registry.records.start(again)
+    registry.records.finish(again.id, replace(ENDS[0], ended_at=NOON + timedelta(hours=2)) if ENDS[0] else DONE)
+    document = client.post("/v1/comparisons", json={"runs": [runs[-1].id, again.id]}).json()
+    assert document["comparable"] is True
+    assert [arm["runs"] for arm in document["arms"]] == [[runs[-1].id], [again.id]]
+    assert {one["metric"] for one in document["findings"]} == {"top1", "throughput@8"}
+    assert client.post("/v1/comparisons", json={"runs": [again.id]}).status_code == 400
+    assert client.post("/v1/comparisons", json={"runs": [again.id, OTHER]}).status_code == 404
+
+
+def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run], lock: Lock) -> None:
+    failed = next(run for run in runs if run.end and run.end.outcome == "failed")
+    document = client.post("/v1/verdicts", json={"run": failed.id}).json()
+    assert (document["verdict"], document["original"]) == ("not reproduced", runs[-1].id)
+    assert client.post("/v1/verdicts", json={"run": failed.id, "against": failed.id}).json()["verdict"] == "reproduced"
+    for refused in ({"run": runs[0].id}, {"run": runs[-1].id}):  # it runs; there is none before it
+        assert client.post("/v1/verdicts", json=refused).status_code == 422
+    with registry.database.begin() as connection:
+        other = variant({"request": {"seed": 8}}).lock
+        insert_lock(connection, other, NOON)
+    started = replace(recorded(lock=other.id).start, id=new_run_id(NOON))
+    registry.records.start(started)
+    registry.records.finish(started.id, ENDS[1] or DONE)
+    answer = client.post("/v1/verdicts", json={"run": started.id, "against": failed.id})
+    assert (answer.status_code, answer.json()["where"]) == (422, "against")
+    assert lock.id != Digest(other.id)

@@ -15,7 +15,7 @@ from evaluator.statistics.figures import Interval
 from evaluator.statistics.intervals import LEVEL, UNBOUNDED
 
 DRAWS = 1000
-DRAWS_OF_BOXES = 400  # average precision takes a hundred times as long as the others
+GROUPS = 10
 SEED = 7
 
 Tensor = npt.NDArray[Any]
@@ -42,8 +42,8 @@ class Judged:
 def judged(metric: str, value: float, n: int, measures: Mapping[str, Tensor]) -> Judged:
     """``metric`` with its interval, out of what the harness says that each sample adds to it.
 
-    ``mae`` and ``rmse``: Student's t over the samples' absolute and squared errors, the root taken of the ends; all
-    others: the bootstrap over samples.
+    ``mae`` and ``rmse``: Student's t over the samples' absolute and squared errors, the root taken of the ends; ``map``
+    and ``map_50``: the jackknife over groups of samples; all others: the bootstrap over samples.
 
     Raises:
         InvalidInputError: the measures are missing or malformed, or another value follows from them.
@@ -82,13 +82,36 @@ def mean_of(values: Tensor) -> Interval:
     return Interval(centre - half, centre + half)
 
 
+def jackknife(statistic: Statistic, samples: int) -> Interval:
+    """The delete-a-group jackknife of a fraction's logit (Wolter, Introduction to Variance Estimation, section 4.2).
+
+    The samples are dealt to ten groups at random, always the same ones, and the metric is computed without each. What
+    its logit gains by a group, times their number, is a value of its own: of these it is Student's t, whose centre is
+    free of the bias that average precision of few samples has. The logit is of ``(n x + 1/2) / (n + 1)``, which is
+    finite for 0 and 1. The interval is widened to hold the value itself. Fewer than two samples bound nothing.
+    """
+    value = statistic(np.ones(samples, np.int64))
+    if samples < _LEAST or value is None:
+        return UNBOUNDED
+    groups = min(samples, GROUPS)
+    group = np.random.RandomState(SEED).permutation(samples) % groups
+    without = (statistic((group != number).astype(np.int64)) for number in range(groups))
+    found = np.asarray([value if one is None else one for one in without])
+    if (found == value).all():
+        return Interval(value, value)
+    whole, parts = (special.logit((samples * one + 0.5) / (samples + 1)) for one in (np.asarray(value), found))
+    ends = mean_of(groups * whole - (groups - 1) * parts)
+    low, high = ((special.expit(end) * (samples + 1) - 0.5) / samples for end in (ends.low, ends.high))
+    return Interval(max(0.0, min(float(low), value)), min(1.0, max(float(high), value)))
+
+
 def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interval:
     """The basic interval of a fraction (Davison and Hinkley, Bootstrap Methods and their Application, section 5.2.1).
 
     ``samples`` samples are drawn with replacement ``draws`` times, always the same ones; draws without a value are left
     out. The interval is between twice the value less the 97.5 and the 2.5 percentile of the draws: it takes away by how
-    much the draws lie higher than the value, as average precision does of few samples, and so the value than the truth.
-    It is cut at 0 and 1 and widened to hold the value itself. Fewer than two samples bound nothing.
+    much the draws lie higher than the value, and so the value than the truth. It is cut at 0 and 1 and widened to hold
+    the value itself. Fewer than two samples bound nothing.
     """
     value = statistic(np.ones(samples, np.int64))
     if samples < _LEAST or value is None:
@@ -103,16 +126,17 @@ def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interva
 def _computed(metric: str, n: int, measures: Mapping[str, Tensor]) -> tuple[float | None, Interval]:
     if metric in ("mae", "rmse"):
         return _error(metric, _series(measures[metric], (n,), "f"))
-    samples, draws = n, DRAWS
+    samples = n
+    if metric in _THRESHOLDS:
+        statistic = _average_precision(measures, samples, _THRESHOLDS[metric])
+        return statistic(np.ones(samples, np.int64)), jackknife(statistic, samples)
     if metric == "miou":
         statistic = _mean_iou(_series(measures["miou"], (None, 4), "i"), samples)
-    elif metric in _THRESHOLDS:
-        statistic, draws = _average_precision(measures, samples, _THRESHOLDS[metric]), DRAWS_OF_BOXES
     else:
         counts = _series(measures[metric], (None, 2), "i")
         samples = len(counts)
         statistic = _fraction(counts)
-    return statistic(np.ones(samples, np.int64)), bootstrap(statistic, samples, draws)
+    return statistic(np.ones(samples, np.int64)), bootstrap(statistic, samples)
 
 
 def _series(values: Tensor, shape: tuple[int | None, ...], kind: str) -> Tensor:

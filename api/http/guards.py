@@ -14,10 +14,11 @@ from litestar.routes import HTTPRoute
 
 from artifacts.errors import InvalidInputError
 
-Need = Literal["public", "read", "publish", "run", "admin"]
+Need = Literal["public", "read", "upload", "publish", "run", "admin"]
 NEEDS: Final = frozenset(get_args(Need))
 PUBLIC: Final = {"needs": "public"}
 READ: Final = {"needs": "read"}
+UPLOAD: Final = {"needs": "upload"}
 PUBLISH: Final = {"needs": "publish"}
 RUN: Final = {"needs": "run"}
 ADMIN: Final = {"needs": "admin"}

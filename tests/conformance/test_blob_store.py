@@ -13,15 +13,20 @@ from typing import BinaryIO, cast
 import pytest
 
 from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from artifacts.fetching import fetch
+from artifacts.http.client import connect, session_with
+from artifacts.http.server import parse_server
+from artifacts.http.store import HttpStore
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
+from artifacts.mirrored import MirroredStore
 from artifacts.oci.client import RegistryClient
 from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, BlobStore, read, verify
 from tests.support.registry_server import RegistryServer
+from tests.support.serving import Served, service
 
 HELLO = b"hello blob"
 HELLO_DIGEST = Digest("sha256:" + hashlib.sha256(HELLO).hexdigest())
@@ -30,16 +35,47 @@ SOON = 0.1  # seconds after which what should wait is taken to wait
 LATE = 20.0  # seconds after which what should go on is taken to hang
 
 
-@pytest.fixture(params=["local", "memory", "oci", "mirrored"])
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with service(tmp_path_factory.mktemp("served") / "registry") as found:
+        yield found
+
+
+EMBEDDED = ("local", "memory", "oci", "mirrored")
+ON_A_SERVER = ("http", "http behind a folder")
+
+
+@pytest.fixture(params=[*EMBEDDED, *ON_A_SERVER])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     if request.param == "memory":
         return MemoryStore()
     if request.param == "local":
         return LocalStore(tmp_path / "store")
+    if request.param in ON_A_SERVER:
+        served: Served = request.getfixturevalue("served")
+        empty(kept(served))
+        there = HttpStore(connect(session_with(parse_server(served.url))), tmp_path)
+        return there if request.param == "http" else MirroredStore(LocalStore(tmp_path / "store"), there)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
     remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")
     return remote if request.param == "oci" else MirroredRepository(LocalStore(tmp_path / "store"), remote)
+
+
+@pytest.fixture
+def keeper(request: pytest.FixtureRequest, store: BlobStore) -> BlobStore:
+    """The store as whoever keeps it sees it, and may list, delete and collect: of one on a server, the server's."""
+    is_elsewhere = isinstance(getattr(store, "remote", store), HttpStore)
+    return kept(request.getfixturevalue("served")) if is_elsewhere else store
+
+
+def kept(served: Served) -> LocalStore:
+    return LocalStore(served.registry / "blobs")
+
+
+def empty(store: BlobStore) -> None:
+    for digest in store.list():
+        store.delete(digest)
 
 
 class BreaksOff(io.RawIOBase):
@@ -64,7 +100,7 @@ def content_of(store: BlobStore, digest: Digest) -> bytes:
 
 
 @pytest.mark.parametrize("content", [b"", HELLO, os.urandom((1 << 20) + 1)], ids=["empty", "small", "pieces"])
-def test_what_is_put_is_there(store: BlobStore, content: bytes) -> None:
+def test_what_is_put_is_there(store: BlobStore, keeper: BlobStore, content: bytes) -> None:
     digest = Digest("sha256:" + hashlib.sha256(content).hexdigest())
     steps: list[int] = []
 
@@ -73,7 +109,7 @@ def test_what_is_put_is_there(store: BlobStore, content: bytes) -> None:
     assert found == Descriptor(digest, len(content)) == store.stat(digest)
     assert sum(steps) == len(content)
     assert store.exists(digest)
-    assert list(store.list()) == [digest]
+    assert list(keeper.list()) == [digest]
     assert content_of(store, digest) == content
 
 
@@ -91,27 +127,27 @@ def test_put_takes_the_rest_of_the_stream(store: BlobStore) -> None:
     assert store.put(stream).digest == HELLO_DIGEST
 
 
-def test_put_again_changes_nothing(store: BlobStore) -> None:
+def test_put_again_changes_nothing(store: BlobStore, keeper: BlobStore) -> None:
     assert store.put(io.BytesIO(HELLO)) == store.put(io.BytesIO(HELLO), HELLO_DIGEST)
-    assert list(store.list()) == [HELLO_DIGEST]
+    assert list(keeper.list()) == [HELLO_DIGEST]
     assert content_of(store, HELLO_DIGEST) == HELLO
 
 
-def test_other_bytes_than_expected_never_become_visible(store: BlobStore) -> None:
+def test_other_bytes_than_expected_never_become_visible(store: BlobStore, keeper: BlobStore) -> None:
     with pytest.raises(IntegrityError) as caught:
         store.put(io.BytesIO(HELLO), OTHER_DIGEST, name="model.onnx")
 
     for part in ("model.onnx", HELLO_DIGEST, OTHER_DIGEST):
         assert part in str(caught.value)
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
     assert not store.exists(HELLO_DIGEST)
     assert not store.exists(OTHER_DIGEST)
 
 
-def test_a_stream_that_breaks_off_leaves_nothing(store: BlobStore) -> None:
+def test_a_stream_that_breaks_off_leaves_nothing(store: BlobStore, keeper: BlobStore) -> None:
     with pytest.raises(ConnectionResetError, match="broke off"):
         store.put(cast("BinaryIO", io.BufferedReader(BreaksOff())))
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
 
 
 def test_put_file(store: BlobStore, tmp_path: Path) -> None:
@@ -127,7 +163,7 @@ def test_put_file(store: BlobStore, tmp_path: Path) -> None:
     assert content_of(store, HELLO_DIGEST) == HELLO
 
 
-def test_put_file_of_other_bytes_names_file_and_digests(store: BlobStore, tmp_path: Path) -> None:
+def test_put_file_of_other_bytes_names_file_and_digests(store: BlobStore, keeper: BlobStore, tmp_path: Path) -> None:
     file = tmp_path / "weights.bin"
     file.write_bytes(HELLO)
 
@@ -138,11 +174,11 @@ def test_put_file_of_other_bytes_names_file_and_digests(store: BlobStore, tmp_pa
         assert part in str(caught.value)
     with pytest.raises(IntegrityError, match=r"^role weights is not"):
         store.put_file(file, OTHER_DIGEST, name="role weights")
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "below a file"])
-def test_put_file_takes_regular_files_alone(store: BlobStore, tmp_path: Path, kind: str) -> None:
+def test_put_file_takes_regular_files_alone(store: BlobStore, keeper: BlobStore, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "source"
     if kind == "folder":
         path.mkdir()
@@ -153,10 +189,10 @@ def test_put_file_takes_regular_files_alone(store: BlobStore, tmp_path: Path, ki
         path = path / "deeper"
     with pytest.raises(InvalidInputError, match=r"source.* is no (regular )?file"):
         store.put_file(path)
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
 
 
-def test_put_files(store: BlobStore, tmp_path: Path) -> None:
+def test_put_files(store: BlobStore, keeper: BlobStore, tmp_path: Path) -> None:
     contents = [b"one", HELLO, b"", b"one", os.urandom((1 << 20) + 1), *(str(number).encode() for number in range(200))]
     paths = [tmp_path / str(number) for number in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
@@ -168,17 +204,17 @@ def test_put_files(store: BlobStore, tmp_path: Path) -> None:
     assert [one.size for one in found] == [len(content) for content in contents]
     assert sum(steps) == sum(map(len, contents))
     assert [content_of(store, one.digest) for one in found] == contents
-    assert set(store.list()) == {one.digest for one in found}
+    assert set(keeper.list()) == {one.digest for one in found}
     assert store.put_files(paths) == found
     assert store.put_files([]) == []
     with pytest.raises(InvalidInputError, match="gone is no file"):
         store.put_files([*paths, tmp_path / "gone"])
 
 
-def test_absent(store: BlobStore) -> None:
+def test_absent(store: BlobStore, keeper: BlobStore) -> None:
     assert not store.exists(HELLO_DIGEST)
-    assert list(store.list()) == []
-    store.delete(HELLO_DIGEST)
+    assert list(keeper.list()) == []
+    keeper.delete(HELLO_DIGEST)
     looks: list[Callable[[Digest], object]] = [store.open, store.stat]
     for look in looks:
         with pytest.raises(BlobNotFoundError, match=HELLO_DIGEST):
@@ -191,16 +227,17 @@ def test_what_is_no_digest_names_nothing(store: BlobStore) -> None:
             store.open(Digest(text))
 
 
-def test_delete_forgets_one(store: BlobStore) -> None:
+@pytest.mark.parametrize("store", [*EMBEDDED, "http"], indirect=True)  # a folder keeps what it has
+def test_delete_forgets_one(store: BlobStore, keeper: BlobStore) -> None:
     store.put(io.BytesIO(HELLO))
     kept = store.put(io.BytesIO(b"other"))
 
-    store.delete(HELLO_DIGEST)
+    keeper.delete(HELLO_DIGEST)
 
     assert not store.exists(HELLO_DIGEST)
-    assert list(store.list()) == [kept.digest]
+    assert list(keeper.list()) == [kept.digest]
     store.put(io.BytesIO(HELLO))
-    assert set(store.list()) == {HELLO_DIGEST, kept.digest}
+    assert set(keeper.list()) == {HELLO_DIGEST, kept.digest}
 
 
 def test_verify(store: BlobStore) -> None:
@@ -224,38 +261,41 @@ def test_read(store: BlobStore) -> None:
         read(store, OTHER_DIGEST, name="manifest")
 
 
-def test_many_threads_put_the_same_and_others(store: BlobStore) -> None:
+def test_many_threads_put_the_same_and_others(store: BlobStore, keeper: BlobStore) -> None:
     contents = [bytes([number]) * 100_000 for number in range(8)] * 4
 
     with ThreadPoolExecutor(8) as pool:
         put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
 
-    assert set(store.list()) == {descriptor.digest for descriptor in put}
+    assert set(keeper.list()) == {descriptor.digest for descriptor in put}
     assert len(set(put)) == 8
     for descriptor in put:
         verify(store, descriptor.digest, name="blob", size=descriptor.size)
 
 
-def test_what_is_put_together_is_there_at_the_end(store: BlobStore) -> None:
+def test_what_is_put_together_is_there_at_the_end(store: BlobStore, keeper: BlobStore) -> None:
     contents = [bytes([number]) * 1000 for number in range(8)]
     with store.together(), ThreadPoolExecutor(4) as pool:
         put = list(pool.map(lambda content: store.put(io.BytesIO(content)), contents))
-    assert set(store.list()) == {descriptor.digest for descriptor in put}
+    assert set(keeper.list()) == {descriptor.digest for descriptor in put}
     for descriptor in put:
         verify(store, descriptor.digest, name="blob", size=descriptor.size)
 
 
-def test_files_that_were_put_at_once_are_forgotten_one_by_one(store: BlobStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", [*EMBEDDED, "http"], indirect=True)  # a folder keeps what it has
+def test_files_that_were_put_at_once_are_forgotten_one_by_one(
+    store: BlobStore, keeper: BlobStore, tmp_path: Path
+) -> None:
     paths = [tmp_path / name for name in "123"]
     for path in paths:
         path.write_text(path.name)
     one, two, three = (found.digest for found in store.put_files(paths))
-    store.delete(two)
-    assert set(store.list()) == {one, three}
-    with store.collecting():
+    keeper.delete(two)
+    assert set(keeper.list()) == {one, three}
+    with keeper.collecting():
         assert content_of(store, one) == b"1"
-        store.delete(one)
-    assert list(store.list()) == [three]
+        keeper.delete(one)
+    assert list(keeper.list()) == [three]
     assert [store.exists(digest) for digest in (one, two, three)] == [False, False, True]
 
 
@@ -289,6 +329,7 @@ def test_many_write_at_once_and_nested(store: BlobStore) -> None:
         other.release()
 
 
+@pytest.mark.parametrize("store", EMBEDDED, indirect=True)
 def test_collecting_waits_for_every_writer(store: BlobStore) -> None:
     first, second = Held(store.writing()), Held(store.writing())
     assert first.entered(LATE)
@@ -303,21 +344,21 @@ def test_collecting_waits_for_every_writer(store: BlobStore) -> None:
     collector.release()
 
 
-def test_put_waits_for_the_collector(store: BlobStore) -> None:
+def test_put_waits_for_the_collector(store: BlobStore, keeper: BlobStore) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with store.collecting():
+        with keeper.collecting():
             put = pool.submit(store.put, io.BytesIO(HELLO))
             with pytest.raises(TimeoutError):
                 put.result(SOON)
-            assert list(store.list()) == []
+            assert list(keeper.list()) == []
         assert put.result(LATE).digest == HELLO_DIGEST
-    assert list(store.list()) == [HELLO_DIGEST]
+    assert list(keeper.list()) == [HELLO_DIGEST]
 
 
-def test_locks_are_free_after_an_error(store: BlobStore) -> None:
+def test_locks_are_free_after_an_error(store: BlobStore, keeper: BlobStore) -> None:
     with pytest.raises(ZeroDivisionError), store.writing():
         raise ZeroDivisionError
-    with pytest.raises(ZeroDivisionError), store.collecting():
+    with pytest.raises(ZeroDivisionError), keeper.collecting():
         raise ZeroDivisionError
     assert store.put(io.BytesIO(HELLO)).digest == HELLO_DIGEST
 
@@ -339,17 +380,17 @@ def test_what_is_fetched_is_asked_for_once(store: BlobStore) -> None:
     assert content_of(store, digest) == content
 
 
-def test_a_fetch_of_other_bytes_leaves_nothing(store: BlobStore) -> None:
+def test_a_fetch_of_other_bytes_leaves_nothing(store: BlobStore, keeper: BlobStore) -> None:
     with pytest.raises(IntegrityError, match=f"x is not what .* expected {OTHER_DIGEST}, found {HELLO_DIGEST}"):
         fetch(store, OTHER_DIGEST, lambda _: closing(io.BytesIO(HELLO)), name="x")
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
 
 
-def test_a_fetch_that_breaks_off_leaves_nothing_and_can_be_repeated(store: BlobStore) -> None:
+def test_a_fetch_that_breaks_off_leaves_nothing_and_can_be_repeated(store: BlobStore, keeper: BlobStore) -> None:
     with pytest.raises(UnavailableError, match="broke off"):
         fetch(store, HELLO_DIGEST, breaking_off, name="x")
     assert not store.exists(HELLO_DIGEST)
-    assert list(store.list()) == []
+    assert list(keeper.list()) == []
     assert fetch(store, HELLO_DIGEST, lambda offset: closing(io.BytesIO(HELLO[offset:])), name="x").size == len(HELLO)
     assert content_of(store, HELLO_DIGEST) == HELLO
 
@@ -363,3 +404,18 @@ def breaking_off(_: int) -> Iterator[BinaryIO]:
             return super().read(min(size, 4))
 
     yield Breaking(HELLO)
+
+
+@pytest.mark.parametrize("store", ON_A_SERVER, indirect=True)
+def test_what_is_the_servers_alone_is_refused_to_a_client(store: BlobStore, keeper: BlobStore) -> None:
+    digest = store.put(io.BytesIO(HELLO)).digest
+    verbs: list[Callable[[], object]] = [
+        lambda: list(store.list()),
+        lambda: store.delete(digest),
+        lambda: store.collecting().__enter__(),
+        store.sweep,
+    ]
+    for verb in verbs:
+        with pytest.raises(RefusedError, match="nobody but whoever runs it"):
+            verb()
+    assert keeper.exists(digest)

@@ -20,6 +20,7 @@ class Served:
     """A service that answers. ``log`` is what it writes to standard error."""
 
     process: subprocess.Popen[bytes]
+    registry: Path
     port: int
     log: Path
 
@@ -51,7 +52,7 @@ def service(
         process = subprocess.Popen(
             [str(BENCHLOCK), "serve", "--port", str(port), *words], env=environment, stdout=written, stderr=written
         )
-    served = Served(process, port, log)
+    served = Served(process, registry, port, log)
     try:
         _wait(served)
         yield served

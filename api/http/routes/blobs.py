@@ -1,0 +1,222 @@
+"""Blobs, by digest alone: read whole or in part, and uploaded by the paths of the OCI distribution protocol."""
+
+from typing import Annotated, Any, Final
+
+from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
+from litestar.params import Parameter
+from litestar.response.base import ASGIResponse
+
+from api.http.answers import on_error
+from api.http.conditional import FOR_EVER, is_known
+from api.http.documented import answers, content, nothing
+from api.http.guards import READ, UPLOAD
+from api.http.ranges import NotInContentError, asked_part
+from api.http.sending import BlobResponse
+from api.http.service import Service
+from api.http.uploading import Uploading
+from artifacts.digest import Digest, digest_bytes, parse_digest
+from artifacts.uploads import OutOfPlaceError
+
+_BYTES: Final = "application/octet-stream"
+_EXAMPLE: Final = digest_bytes(b"")
+
+DigestIn = Annotated[
+    str, Parameter(description="sha256: and 64 hex digits.", examples=[Example(value=_EXAMPLE)], max_length=71)
+]
+UploadIn = Annotated[
+    str, Parameter(description="The id of an upload, from its Location.", examples=[Example(value="0" * 32)])
+]
+Finished = Annotated[
+    str | None,
+    Parameter(description="The digest of the body, which is the whole blob.", required=False, max_length=71),
+]
+Mounted = Annotated[
+    str | None,
+    Parameter(description="A digest: where the blob is there, nothing is sent.", required=False, max_length=71),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/blobs``."""
+    told = {OutOfPlaceError: _out_of_place, NotInContentError: _not_in_content}
+    handlers = [_reading(service), *_beginning(Uploading(service))]
+    return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=told)  # type: ignore[arg-type]
+
+
+def _reading(service: Service) -> BaseRouteHandler:
+    work, store = service.work, service.registry.store
+
+    @route(
+        "/blobs/{digest:str}",
+        http_method=[HttpMethod.GET, HttpMethod.HEAD],
+        opt=READ,
+        summary="Read a blob",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            "range-not-satisfiable",
+            success={
+                200: _bytes("The blob."),
+                206: _bytes("The part of it that Range asks for, where that is one."),
+                304: nothing("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_blob(digest: DigestIn, request: Request[Any, Any, Any]) -> ASGIResponse:
+        """The bytes, or one range of them.
+
+        They never change, so whoever has them need not ask again; but who may read them is asked of everybody: caches
+        that several people share must not keep them.
+        """
+        blob = parse_digest(digest)
+        headers = {
+            "etag": f'"{blob}"',
+            "cache-control": FOR_EVER,
+            "accept-ranges": "bytes",
+            "docker-content-digest": blob,
+        }
+        if is_known(blob, request.headers.get("if-none-match")):
+            await work.do(store.stat, blob)
+            return ASGIResponse(status_code=304, headers=headers)
+        path = await work.do(store.path, blob)
+        size = (await work.do(path.stat)).st_size
+        part = None
+        if request.method == HttpMethod.GET and request.headers.get("if-range", headers["etag"]) == headers["etag"]:
+            part = asked_part(request.headers.get("range"), size)
+        return BlobResponse(path, size, part, headers, work)
+
+    return read_blob
+
+
+def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
+    @post(
+        "/blobs/uploads",
+        opt=UPLOAD,
+        status_code=202,
+        request_max_body_size=None,
+        summary="Begin an upload",
+        responses=answers(
+            "integrity",
+            body=True,
+            success={
+                201: nothing("The blob is there, now or already: Location is its own."),
+                202: nothing("Go on at Location: PATCH pieces in their order, then PUT with the digest."),
+            },
+        ),
+    )
+    async def begin(request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None) -> ASGIResponse:
+        """Begin to send a blob in pieces, or send it in this one request, with `digest`."""
+        if mount is not None and await uploading.has(parse_digest(mount)):
+            return _created(parse_digest(mount))
+        if digest is None:
+            return _under_way(await uploading.begin(), 0)
+        return _created(await uploading.take(request, parse_digest(digest)))
+
+    return [begin, *_going_on(uploading)]
+
+
+def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
+    @patch(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=202,
+        request_max_body_size=None,
+        summary="Send a piece",
+        responses=answers(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            body=True,
+            success={202: nothing("It is kept; Range says how far the upload came.")},
+        ),
+    )
+    async def send_piece(upload: UploadIn, request: Request[Any, Any, Any]) -> ASGIResponse:
+        """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
+        return _under_way(upload, await uploading.append(request, upload))
+
+    @get(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=204,
+        summary="See how far an upload came",
+        responses=answers("unknown-name", success={204: nothing("Range says how far.")}),
+    )
+    async def see(upload: UploadIn) -> Response[None]:
+        """What is on the server's disk; `0-0` is one byte, or none."""
+        return Response(None, headers=_progress(upload, await uploading.offset(upload)))
+
+    @put(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=201,
+        request_max_body_size=None,
+        summary="Finish an upload",
+        responses=answers(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            "integrity",
+            body=True,
+            success={201: nothing("The blob is there: Location is its own.")},
+        ),
+    )
+    async def finish(
+        upload: UploadIn,
+        digest: Annotated[str, Parameter(description="Of the whole blob.", max_length=71)],
+        request: Request[Any, Any, Any],
+    ) -> ASGIResponse:
+        """Append the body, if there is one, and make all that came the blob of that digest, if it is.
+
+        If it is not, the upload is given up, and nothing becomes visible.
+        """
+        return _created(await uploading.append_last(request, upload, parse_digest(digest)))
+
+    @delete(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        summary="Give up an upload",
+        responses=answers("unknown-name", "refused", success={204: nothing("It is gone.")}),
+    )
+    async def give_up(upload: UploadIn) -> None:
+        """Forget what came."""
+        await uploading.give_up(upload)
+
+    return [send_piece, see, finish, give_up]
+
+
+def _bytes(description: str) -> ResponseSpec:
+    return content(bytes, description, "the bytes", _BYTES)
+
+
+def _created(digest: Digest) -> ASGIResponse:
+    headers = {"location": f"/v1/blobs/{digest}", "docker-content-digest": digest}
+    return ASGIResponse(media_type=_BYTES, status_code=201, headers=headers)
+
+
+def _under_way(upload: str, size: int) -> ASGIResponse:
+    return ASGIResponse(media_type=_BYTES, status_code=202, headers=_progress(upload, size))
+
+
+def _progress(upload: str, size: int) -> dict[str, str]:
+    location = f"/v1/blobs/uploads/{upload}"
+    return {"location": location, "range": _range(size), "docker-upload-uuid": upload, "cache-control": "no-store"}
+
+
+def _range(size: int) -> str:
+    """How far an upload came, in the protocol's words."""
+    return f"0-{max(0, size - 1)}"
+
+
+def _out_of_place(request: Request[Any, Any, Any], error: OutOfPlaceError) -> Response[bytes]:
+    answer = on_error(request, error)
+    answer.headers.update({"range": _range(error.offset), "location": request.scope["path"]})
+    return answer
+
+
+def _not_in_content(request: Request[Any, Any, Any], error: NotInContentError) -> Response[bytes]:
+    answer = on_error(request, error)
+    answer.headers["content-range"] = f"bytes */{error.size}"
+    return answer

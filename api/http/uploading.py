@@ -1,0 +1,74 @@
+"""Uploads as the service takes them: whose they are, and each step in a thread."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from litestar import Request
+
+from api.http.guards import CALLER
+from api.http.ranges import sent_part
+from api.http.receiving import append
+from api.http.service import Service
+from api.stores import uploads_folder
+from artifacts.digest import Digest
+from artifacts.pieces import Piece
+from artifacts.uploads import Uploads
+
+
+class Uploading:
+    """The uploads of one service, each for the caller alone who began it."""
+
+    def __init__(self, service: Service) -> None:
+        self._work = service.work
+        self._uploads = Uploads(uploads_folder(service.registry.home), service.registry.store)
+
+    async def has(self, digest: Digest) -> bool:
+        """Whether the blob is there; it will stay until the caller has had the time to name it."""
+        return await self._work.do(self._uploads.has, digest)
+
+    async def begin(self) -> str:
+        return await self._work.do(self._uploads.begin, _caller())
+
+    async def offset(self, upload: str) -> int:
+        return await self._work.do(self._uploads.offset, _caller(), upload)
+
+    async def append(self, request: Request[Any, Any, Any], upload: str) -> int:
+        """Append the body where it belongs; how far the upload came."""
+        async with self._appended(request, upload) as piece:
+            return piece.size
+
+    async def append_last(self, request: Request[Any, Any, Any], upload: str, digest: Digest) -> Digest:
+        """Append the body, and finish."""
+        async with self._appended(request, upload) as piece:
+            return (await self._work.do(self._uploads.finish, piece, digest)).digest
+
+    async def take(self, request: Request[Any, Any, Any], digest: Digest) -> Digest:
+        """A blob in one request. What broke off is not kept: nobody knows its upload."""
+        upload = await self.begin()
+        try:
+            return await self.append_last(request, upload, digest)
+        except BaseException:
+            await self._work.do(self._uploads.give_up, _caller(), upload)
+            raise
+
+    async def give_up(self, upload: str) -> None:
+        await self._work.do(self._uploads.offset, _caller(), upload)
+        await self._work.do(self._uploads.give_up, _caller(), upload)
+
+    @asynccontextmanager
+    async def _appended(self, request: Request[Any, Any, Any], upload: str) -> AsyncIterator[Piece]:
+        """The upload after the body was appended to it, still the caller's alone."""
+        header = request.headers.get("content-range")
+        part = None if header is None else sent_part(header)
+        piece = await self._work.do(self._uploads.opened, _caller(), upload, None if part is None else part.start)
+        try:
+            await append(request, piece, part, self._work)
+            yield piece
+        finally:
+            self._uploads.close(piece)
+
+
+def _caller() -> str:
+    caller = CALLER.get()
+    return "" if caller is None else caller.name

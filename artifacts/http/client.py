@@ -1,0 +1,25 @@
+"""The client of a registry's blobs on a server."""
+
+from pathlib import Path
+from typing import Final
+
+from artifacts.http.server import Server
+from artifacts.transfer.blobs import BlobClient
+from artifacts.transfer.notes import Notes
+from artifacts.transfer.session import Advice, Session
+from artifacts.transfer.uploads import PIECE
+
+ADVICE: Final = Advice(
+    "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",
+    "have who runs the server look at it with `benchlock verify`, and publish the file again there",
+)
+
+
+def session_with(server: Server, token: str | None = None) -> Session:
+    """Requests to a server, with a token where one is handed in; it is told to that server alone."""
+    return Session(server, ADVICE, authorization=f"Bearer {token}" if token else None)
+
+
+def connect(session: Session, notes: Path | None = None, *, piece: int = PIECE) -> BlobClient:
+    """The blobs of a session's server. In the folder ``notes`` it is kept what a killed process began to upload."""
+    return BlobClient(session, piece=piece, notes=Notes(notes) if notes else None, mounts=True)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
+from api.client.registry import Registry
 from api.image_lookup import ask, look_up
-from api.wiring import Registry, build_runner, source_access
+from api.wiring import build_runner, source_access
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from evaluator.goldens import NAME, SPLIT, sample_dataset
 from evaluator.harness_archive import HARNESS_VERSION, build_harness
 from evaluator.runner.host import this_host
 from registry.drafts import read_draft
-from registry.locks import Harness, trial_lock
+from registry.locks import Harness, drafted, trial_lock
 from registry.manifests import Dataset, Manifest, Model
 from registry.names import Reference
 from registry.publishing import take
@@ -78,7 +79,7 @@ def try_golden(
     registry: Registry, wanted: Wanted, making: "Making | None", progress: Progress, say: Callable[[str], None]
 ) -> "Trial":
     """Check the model's golden tensors, or make some, in the environment that a lock would choose. Stores no run."""
-    store, catalogue = registry.store, registry.catalogue
+    store = registry.trial_store
 
     def warn(said: str) -> None:
         say(f"warning: {said}")
@@ -87,8 +88,9 @@ def try_golden(
         manifests = [take(replace(one, ask=ask(store, say)), store, progress=progress, warn=warn) for one in drafts]
         request = parse_request(_request(wanted, manifests[0]), "the trial")
         harness = Harness(HARNESS_VERSION, build_harness())
-        lock = trial_lock(request, manifests, harness, store, catalogue, look_up(store))
-        runner = build_runner(registry, progress, say)
+        resolution = registry.resolve(request, {}, [drafted(one) for one in manifests])
+        lock = trial_lock(request, resolution, manifests, harness, (store, registry.catalogue, look_up(store)))
+        runner = replace(build_runner(registry, progress, say), store=store)
         return runner.trial(lock, making, isolation=wanted.isolation, allow_code=wanted.allow_code)
 
 

@@ -19,6 +19,7 @@ from registry.catalogue.database import open_engine
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
+    from api.client.registry import Registry as AnyRegistry
     from artifacts.sources import Access
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
@@ -137,7 +138,7 @@ def connect_engine() -> "Engine | None":
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
 
-def build_runner(registry: Registry, progress: Progress, say: Callable[[str], None]) -> "Runner":
+def build_runner(registry: "AnyRegistry", progress: Progress, say: Callable[[str], None]) -> "Runner":
     """What runs locks on this machine, in containers if an engine answers."""
     from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
 

@@ -4,8 +4,8 @@ from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore, verify
+from evaluator.records.kept import KeptRuns
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
-from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from evaluator.records.verdicts import Verdict, differing_processors, judge
 from evaluator.runner.verification import read_manifests
@@ -15,7 +15,7 @@ from registry.manifests import Model
 PREDICTIONS = "predictions"
 
 
-def latest_done(records: Records, lock: Lock) -> Run:
+def latest_done(records: KeptRuns, lock: Lock) -> Run:
     """The latest run of ``lock`` that is done.
 
     Raises:

@@ -14,9 +14,9 @@ from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
 from registry.catalogue.insertion import insert_version, is_published
-from registry.catalogue.rows import reference_of
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Manifest, files_of
+from registry.manifests.identity import reference_of
 from registry.named import named
 from registry.names import Kind, Reference
 from registry.vetting import LARGEST_LISTING, objection

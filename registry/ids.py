@@ -1,7 +1,7 @@
-"""Ids that sort by the time of their making: 48 bits of milliseconds, then 80 random ones, as 26 characters."""
+"""Times as text; and ids that sort by the time of their making: 48 bits of milliseconds, then 80 random ones."""
 
 import secrets
-from datetime import datetime
+from datetime import UTC, datetime
 
 DIGITS = 26
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
@@ -31,3 +31,10 @@ def time_of(id_: str) -> int:
 def milliseconds(at: datetime) -> int:
     """A time as ids hold it."""
     return int(at.timestamp() * 1000)
+
+
+def moment(time: datetime) -> str:
+    """The text of an aware ``time``, as the database and documents hold it: as long for every time."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without its zone: {time}")
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

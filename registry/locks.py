@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET
 
@@ -13,7 +13,7 @@ from artifacts.errors import InvalidInputError, UnavailableError, UnknownNameErr
 from artifacts.store import BlobStore, read
 from artifacts.trees import read_tree
 from registry.answerable import Chosen
-from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.contents import Contents
 from registry.lockfile import Lock, LockedHarness
 from registry.locking import admitted, build_lock, question_of, reads
 from registry.manifests import (
@@ -39,6 +39,9 @@ from registry.resolution.why import Why, why
 from registry.samples import check_index_labelled, check_labelled
 from registry.versions import parse_version
 
+if TYPE_CHECKING:
+    from registry.catalogue.catalogue import Catalogue
+
 LookUp = Callable[[str, str, str], bytes]
 """The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""
 
@@ -51,7 +54,7 @@ class Harness:
     content: bytes
 
 
-def resolve_request(request: Request, catalogue: Catalogue, preferences: Preferences) -> Resolution:
+def resolve_request(request: Request, catalogue: "Catalogue", preferences: Preferences) -> Resolution:
     """The resolution of ``request``, as of its own time if it has one. Raises as the resolver."""
     question = question_of(request)
     try:
@@ -64,7 +67,7 @@ def resolve_request(request: Request, catalogue: Catalogue, preferences: Prefere
 
 
 def _tell_of_now(
-    error: ConflictError | UnknownNameError, request: Request, catalogue: Catalogue, preferences: Preferences
+    error: ConflictError | UnknownNameError, request: Request, catalogue: "Catalogue", preferences: Preferences
 ) -> None:
     """Say of what time the failure is, and whether there is an answer by now."""
     error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
@@ -75,7 +78,7 @@ def _tell_of_now(
 
 
 def make_lock(
-    request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: Catalogue
+    request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: "Catalogue"
 ) -> Lock:
     """The lock that answers ``request``, resolved and kept. Raises as ``resolve_request`` and ``keep_lock``."""
     return keep_lock(request, resolve_request(request, catalogue, preferences), harness, store, catalogue)
@@ -86,7 +89,7 @@ def keep_lock(
     resolution: Resolution,
     harness: Harness,
     store: BlobStore,
-    catalogue: Catalogue,
+    catalogue: Contents,
     look_up: LookUp | None = None,
 ) -> Lock:
     """The lock of ``resolution``, kept with the harness that it names. The same lock again changes nothing.
@@ -105,26 +108,31 @@ def keep_lock(
     return lock
 
 
+def resolve_drafted(request: Request, drafts: Sequence[Candidate], catalogue: "Catalogue") -> Resolution:
+    """The resolution of ``request`` if ``drafts`` were published. Raises as the resolver."""
+    with catalogue.snapshot(request.as_of) as snapshot:
+        return resolve(question_of(request), Drafted(snapshot, drafts), {})
+
+
 def trial_lock(
     request: Request,
+    resolution: Resolution,
     drafts: Sequence[Manifest],
     harness: Harness,
-    store: BlobStore,
-    catalogue: Catalogue,
-    look_up: LookUp | None = None,
+    reached: tuple[BlobStore, Contents, LookUp | None],
 ) -> Lock:
-    """The lock that would answer ``request`` if ``drafts`` were published. It is not kept.
+    """The lock of a ``resolution`` that has ``drafts``, as if they were published. It is not kept.
 
-    ``store`` has the drafts' manifests and files; hold ``store.writing()`` for as long as the lock is used. Raises as
-    ``resolve_request`` and ``keep_lock``.
+    ``reached`` are the store, which has the drafts' manifests and files, the catalogue, and what ``keep_lock`` asks for
+    configurations; hold ``store.writing()`` for as long as the lock is used. Raises as ``keep_lock``.
     """
-    with catalogue.snapshot() as snapshot:
-        resolution = resolve(question_of(request), Drafted(snapshot, [_candidate(one) for one in drafts]), {})
+    store, catalogue, look_up = reached
     own = {(one.kind, one.name): one for one in drafts}
     return _build(request, resolution, _chosen(resolution, catalogue, own), harness, (store, look_up))
 
 
-def _candidate(draft: Manifest) -> Candidate:
+def drafted(draft: Manifest) -> Candidate:
+    """What the resolver would know of a manifest, were it published."""
     requires: tuple[Need, ...] = ()
     if isinstance(draft, Model):
         requires = (("framework", draft.framework.name, draft.framework.version),)
@@ -168,7 +176,7 @@ def yanked(resolution: Resolution) -> tuple[str, ...]:
     return tuple(f"{candidate} is yanked: {candidate.yanked}" for candidate in chosen if candidate.yanked is not None)
 
 
-def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: Catalogue) -> Why:
+def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: "Catalogue") -> Why:
     """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
     request = parse_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
@@ -182,7 +190,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 
 def _chosen(
-    resolution: Resolution, catalogue: Catalogue, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
+    resolution: Resolution, catalogue: Contents, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
 ) -> Chosen:
     own = drafts or {}
 

@@ -24,9 +24,8 @@ from artifacts.oci.documents import (
 )
 from artifacts.store import BlobStore
 from artifacts.trees import read_tree
-from registry.catalogue.rows import reference_of
 from registry.manifests import File, Manifest, files_of
-from registry.manifests.identity import content
+from registry.manifests.identity import content, reference_of
 from registry.names import Kind, Reference
 
 CONFIG: Final = "application/vnd.benchlock.manifest.v1+json"

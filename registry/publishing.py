@@ -12,16 +12,15 @@ from artifacts.errors import InvalidInputError
 from artifacts.progress import SILENT, Progress
 from artifacts.rehearsal import rehearsing
 from artifacts.store import BlobStore
-from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.contents import Contents
 from registry.catalogue.entries import Provenance, Published
-from registry.catalogue.rows import reference_of
 from registry.drafts import Draft
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
 from registry.intake import Taken, take_in
 from registry.manifests import Manifest, files_of, manifest_digest
 from registry.manifests.identity import content as manifest_content
-from registry.manifests.identity import parse_published, with_files
+from registry.manifests.identity import parse_published, reference_of, with_files
 from registry.packaging import name_version
 from registry.problems import EchoError, Problems
 
@@ -41,14 +40,14 @@ def unsaid(_: str) -> None:
     """What is said to nobody."""
 
 
-def publish(draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT) -> Published:
+def publish(draft: Draft, store: BlobStore, catalogue: Contents, *, progress: Progress = SILENT) -> Published:
     """Publish one draft. As ``publish_all``."""
     (published,) = publish_all([draft], store, catalogue, progress=progress)
     return published
 
 
 def rehearse(
-    draft: Draft, catalogue: Catalogue, store: BlobStore | None = None, *, progress: Progress = SILENT
+    draft: Draft, catalogue: Contents, store: BlobStore | None = None, *, progress: Progress = SILENT
 ) -> Published:
     """What ``publish`` would do. As ``rehearse_all``."""
     (published,) = rehearse_all([draft], catalogue, store, progress=progress)
@@ -58,7 +57,7 @@ def rehearse(
 def publish_all(
     drafts: Sequence[Draft],
     store: BlobStore,
-    catalogue: Catalogue,
+    catalogue: Contents,
     *,
     progress: Progress = SILENT,
     warn: Callable[[str], None] = unsaid,
@@ -84,7 +83,7 @@ def publish_all(
 
 def rehearse_all(
     drafts: Sequence[Draft],
-    catalogue: Catalogue,
+    catalogue: Contents,
     store: BlobStore | None = None,
     *,
     progress: Progress = SILENT,
@@ -117,7 +116,7 @@ def take(
     return prepared.manifest
 
 
-def _commit(prepared: _Prepared, store: BlobStore, catalogue: Catalogue) -> Published:
+def _commit(prepared: _Prepared, store: BlobStore, catalogue: Contents) -> Published:
     draft, manifest = prepared.draft, prepared.manifest
     store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
     published = catalogue.publish(manifest, Provenance(draft.text, prepared.taken.sources))
@@ -126,7 +125,7 @@ def _commit(prepared: _Prepared, store: BlobStore, catalogue: Catalogue) -> Publ
 
 
 def _prepare(
-    drafts: Sequence[Draft], store: BlobStore, catalogue: Catalogue, progress: Progress, warn: Callable[[str], None]
+    drafts: Sequence[Draft], store: BlobStore, catalogue: Contents, progress: Progress, warn: Callable[[str], None]
 ) -> list[_Prepared]:
     """The drafts, with their files in the store; or every problem of all of them."""
     problems, done = Problems(), list[_Prepared]()

@@ -9,7 +9,7 @@ from artifacts.digest import Descriptor, from_hex
 from artifacts.errors import UnknownNameError
 from artifacts.progress import SILENT, Progress
 from artifacts.store import BlobStore
-from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.contents import Contents
 from registry.catalogue.entries import Entry, Published
 from registry.manifests import Image, manifest_digest, with_files
 from registry.names import parse_name
@@ -17,9 +17,7 @@ from registry.publishing import Draft, publish
 from registry.versions import parse_version
 
 
-def publish_successor(
-    draft: Draft, store: BlobStore, catalogue: Catalogue, *, progress: Progress = SILENT
-) -> Published:
+def publish_successor(draft: Draft, store: BlobStore, catalogue: Contents, *, progress: Progress = SILENT) -> Published:
     """Publish an image whose manifest has any version and the ``sha256`` of every file: all are files beside it.
 
     A published version of the same content stays the only one. Otherwise it gets the version after the newest, one
@@ -41,7 +39,7 @@ def publish_successor(
     return publish(draft, store, catalogue, progress=progress)
 
 
-def publish_if_missing(draft: Draft, store: BlobStore, catalogue: Catalogue) -> Published | None:
+def publish_if_missing(draft: Draft, store: BlobStore, catalogue: Contents) -> Published | None:
     """Publish a manifest unless its name and version are published, with whatever content; then None."""
     manifest = draft.manifest
     try:
@@ -53,7 +51,7 @@ def publish_if_missing(draft: Draft, store: BlobStore, catalogue: Catalogue) -> 
     return publish(draft, store, catalogue)
 
 
-def _versions(image: Image, catalogue: Catalogue) -> tuple[Entry, ...]:
+def _versions(image: Image, catalogue: Contents) -> tuple[Entry, ...]:
     try:
         return catalogue.versions("image", parse_name(image.name))
     except UnknownNameError:

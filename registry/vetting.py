@@ -7,11 +7,11 @@ from artifacts.digest import Descriptor, from_hex
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
 from artifacts.trees import read_tree
-from registry.catalogue.rows import reference_of
 from registry.inspection.code import reasons
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
 from registry.manifests import Manifest, Model, files_of
+from registry.manifests.identity import reference_of
 from registry.problems import Problems
 
 LARGEST_LISTING: Final = 256 << 20

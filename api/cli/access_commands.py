@@ -42,7 +42,7 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
     from registry.access.tokens import parse_lifetime  # noqa: PLC0415
 
     given, lifetime = Scopes.parse(scopes), parse_lifetime(expires)
-    made, secret = open_tokens(invocation.opened).create(name, given, lifetime)
+    made, secret = open_tokens(invocation.folder).create(name, given, lifetime)
     if invocation.as_json:
         output.print_json({"token": token_document(made, now()), "secret": secret.text})
         return
@@ -57,7 +57,7 @@ def list_tokens(invocation: Invocation) -> None:
     """List tokens, also those that are of no use any more."""
     from api.wiring import now, open_tokens  # noqa: PLC0415
 
-    found, at = open_tokens(invocation.opened).list(), now()
+    found, at = open_tokens(invocation.folder).list(), now()
     if invocation.as_json:
         output.print_json({"tokens": [token_document(one, at) for one in found]})
         return
@@ -74,7 +74,7 @@ def revoke(invocation: Invocation, token: str) -> None:
     from registry.access.tokens import parse_token_id  # noqa: PLC0415
 
     id_ = parse_token_id(token)
-    changed = open_tokens(invocation.opened).revoke(id_)
+    changed = open_tokens(invocation.folder).revoke(id_)
     if invocation.as_json:
         output.print_json({"token": id_, "revoked": True, "changed": changed})
     else:
@@ -92,7 +92,7 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
     """Say who did what, newest first; what was refused to somebody too."""
     from api.wiring import open_log  # noqa: PLC0415
 
-    found = open_log(invocation.opened).list(limit=limit, before=before, actor=actor)
+    found = open_log(invocation.folder).list(limit=limit, before=before, actor=actor)
     if invocation.as_json:
         output.print_json({"log": [logged_document(one) for one in found]})
         return

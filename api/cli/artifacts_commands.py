@@ -176,7 +176,7 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
     document = entry_document(entry) | {
         "versions": [str(other.reference.version) for other in versions],
         "manifest": plain(manifest),
-        "sources": dict(invocation.opened.catalogue.provenance(entry.reference).sources),
+        "sources": dict(invocation.opened.catalogue.content(entry.reference)[1]),
         "card": card_path(manifest),
     }
     if invocation.as_json:
@@ -198,7 +198,7 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
 
 def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
     """The newest version that ``target`` admits, and all versions of its name."""
-    from registry.catalogue.selection import newest  # noqa: PLC0415
+    from registry.catalogue.choosing import newest  # noqa: PLC0415
     from registry.constraints import Constraint  # noqa: PLC0415
     from registry.names import parse_target  # noqa: PLC0415
 

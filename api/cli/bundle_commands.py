@@ -12,7 +12,7 @@ from api.cli.lock_commands import read_lock
 from api.cli.output import say
 
 if TYPE_CHECKING:
-    from evaluator.bundles import Imported
+    from api.client.registry import Brought
     from evaluator.records.runs import Run
     from registry.lockfile import Lock
 
@@ -84,41 +84,36 @@ def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
     """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
-    from api.wiring import now  # noqa: PLC0415
-    from evaluator.bundles import import_bundle  # noqa: PLC0415
-    from registry.bundled import not_brought  # noqa: PLC0415
-
-    registry = invocation.opened
-    found = import_bundle(file, registry.store, registry.database, now, invocation.progress)
-    for warning in (*found.warnings, *not_brought(found.platforms)):
+    found = invocation.opened.import_bundle(file, invocation.progress)
+    for warning in found.warnings:
         say(f"warning: {warning}")
-    for reference, reason in found.artifacts.kept_out.items():
+    for reference, reason in found.kept_out.items():
         say(f"{reference} is not in the catalogue, and the lock runs without: {reason}")
     if invocation.as_json:
         output.print_json(_document(found))
         return
-    output.echo(f"{'imported' if found.changed else 'already there:'} {found.lock.id}")
+    output.echo(f"{'imported' if found.changed else 'already there:'} {found.lock}")
     output.print_fields(
         {
-            "artifacts": ", ".join(str(one.reference) for one in found.artifacts.published) or "none",
+            "artifacts": ", ".join(str(one.reference) for one in found.artifacts) or "none",
             "runs": ", ".join(found.runs) or "none",
-            "platforms": ", ".join(str(one) for one in found.platforms),
+            "platforms": ", ".join(found.platforms),
             "blobs": found.blobs,
         }
     )
-    output.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock.id)}")
+    output.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock)}")
 
 
-def _document(found: "Imported") -> dict[str, object]:
+def _document(found: "Brought") -> dict[str, object]:
     return {
-        "lock": found.lock.id,
+        "lock": found.lock,
         "changed": found.changed,
         "runs": [{"run": run, "changed": is_new} for run, is_new in found.runs.items()],
-        "platforms": [str(one) for one in found.platforms],
-        "artifacts": [published_document(one) for one in found.artifacts.published],
+        "platforms": list(found.platforms),
+        "artifacts": [published_document(one) for one in found.artifacts],
         "kept_out": [
             {"kind": one.kind, "name": one.name, "version": str(one.version), "reason": reason}
-            for one, reason in found.artifacts.kept_out.items()
+            for one, reason in found.kept_out.items()
         ],
         "blobs": found.blobs,
     }

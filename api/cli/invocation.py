@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from api.cli.output import Bars, say
 
 if TYPE_CHECKING:
-    from api.wiring import Registry
+    from api.client.registry import Registry
+    from api.wiring import Registry as Folder
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,15 @@ class Invocation:
 
     @cached_property
     def opened(self) -> "Registry":
-        """The registry, opened; its schema brought up to date, abandoned runs recorded."""
-        from api.wiring import open_registry  # noqa: PLC0415 - SQL costs more than the start of a command may
+        """The registry, opened; where it is a folder, its schema brought up to date, abandoned runs recorded."""
+        from api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
+
+        return EmbeddedRegistry(self.folder)
+
+    @cached_property
+    def folder(self) -> "Folder":
+        """The registry, which must be a folder of this machine."""
+        from api.wiring import open_registry  # noqa: PLC0415 - see above
 
         return open_registry(self.registry, say, self.progress)
 

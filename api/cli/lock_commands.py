@@ -34,9 +34,7 @@ AS_OF = click.option(
 @click.pass_obj
 def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
     """Say which versions answer a request, or why none do; writes nothing."""
-    from registry.locks import resolve_request  # noqa: PLC0415
-
-    resolution = resolve_request(read_request(request, as_of), invocation.opened.catalogue, {})
+    resolution = invocation.opened.resolve(read_request(request, as_of), {})
     document = resolution_document(resolution)
     if invocation.as_json:
         output.print_json(document)
@@ -83,26 +81,21 @@ def lock(
     invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
-    from api.image_lookup import look_up  # noqa: PLC0415
-    from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
     from registry.lockfile import dump  # noqa: PLC0415
     from registry.locking import preferences_of  # noqa: PLC0415
-    from registry.locks import Harness, keep_lock, resolve_request, yanked  # noqa: PLC0415
 
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
     if check:
         _check(invocation, asked, path, upgrade)
         return
-    registry = invocation.opened
     replaced = read_lock(invocation, str(path)) if path.exists() else None
     moved = _upgraded(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
-    resolution = resolve_request(asked, registry.catalogue, preferences)
-    harness = Harness(HARNESS_VERSION, build_harness())
-    made = keep_lock(asked, resolution, harness, registry.store, registry.catalogue, look_up(registry.store))
+    done = invocation.opened.lock(asked, preferences)
+    made = done.lock
     write_text(path, dump(made))
-    for warning in yanked(resolution):
+    for warning in done.warnings:
         say(f"warning: {warning}")
     changes = [] if replaced is None else _tell_changes(invocation, replaced, made)
     if invocation.as_json:
@@ -177,8 +170,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tuple[str, ...]) -> None:
-    from registry.staleness import check_lock  # noqa: PLC0415
-
     if upgrade:
         raise InvalidInputError(
             "--check writes nothing, so that there is nothing to upgrade",
@@ -186,8 +177,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
             next_step="leave one of them out",
         )
     found = read_lock(invocation, str(path))
-    with invocation.opened.catalogue.snapshot(request.as_of) as snapshot:
-        freshness = check_lock(found, request, snapshot)
+    freshness = invocation.opened.check(found, request)
     for warning in freshness.warnings:
         say(f"warning: {warning}")
     if invocation.as_json:

@@ -27,7 +27,7 @@ def serve(invocation: Invocation, host: str, port: int, *, is_open: bool) -> Non
             where=f"--host {host}",
             next_step="leave --open out, so that tokens are asked for, or listen at 127.0.0.1",
         )
-    registry = invocation.opened
+    registry = invocation.folder
     app = create_app(registry, authority=Open())
     log_to_stderr()
     place = f"[{host}]" if ":" in host else host

@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,15 +9,11 @@ import click
 from api.cli import output
 from api.cli.invocation import Invocation
 from api.faults import EXIT_INTEGRITY
-from artifacts.errors import InvalidInputError
+from artifacts.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from api.wiring import Registry
-    from artifacts.digest import Digest
-    from artifacts.errors import IntegrityError
-    from artifacts.mirrored import Evicted
-    from artifacts.oci.mirrored import MirroredRepository
     from registry.hosts import HostFacts
+    from registry.lockfile import Lock
 
 
 @click.command()
@@ -32,53 +27,27 @@ if TYPE_CHECKING:
 @click.pass_obj
 def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool) -> None:
     """Read the bytes again and compare them with their digests."""
-    from evaluator.inventory import Inventory, damage  # noqa: PLC0415
-
-    registry = invocation.opened
-    store = mirrored(registry, "--remote").remote if remote else registry.store
-    inventory = Inventory(store, registry.catalogue, registry.records)
-    if targets:
-        blobs = {digest: name for target in targets for digest, name in _blobs(invocation, inventory, target).items()}
-    else:
-        blobs = inventory.everything()
-    faults = [*damage(store, blobs, invocation.progress)]
+    wanted = [_named(invocation, target) for target in targets]
+    found = invocation.opened.verify(wanted, invocation.progress, remote=remote)
     if invocation.as_json:
-        output.print_json({"blobs": len(blobs), "damaged": [_fault_document(fault) for fault in faults]})
+        output.print_json({"blobs": found.blobs, "damaged": list(found.damaged)})
     else:
-        for fault in faults:
-            output.say(f"error: {fault}")
-        output.echo(f"{len(blobs)} blobs verified, {len(faults)} damaged")
-    if faults:
+        for fault in found.damaged:
+            told = IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"])
+            output.say(f"error: {told}")
+        output.echo(f"{found.blobs} blobs verified, {len(found.damaged)} damaged")
+    if found.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
-def _blobs(invocation: Invocation, inventory: Any, target: str) -> dict[Any, str]:  # noqa: ANN401 - imported lazily
-    """What one target names."""
-    from api.cli.artifacts_commands import RUN_PREFIX, find  # noqa: PLC0415
+def _named(invocation: Invocation, target: str) -> "str | Lock":
+    """A lock that is a file here, or that the registry has; anything else by its name."""
+    from api.cli.artifacts_commands import RUN_PREFIX  # noqa: PLC0415
     from api.cli.lock_commands import read_lock  # noqa: PLC0415
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
     from registry.names import KINDS  # noqa: PLC0415
 
-    if target.startswith(RUN_PREFIX):
-        found: dict[Any, str] = inventory.of_run(invocation.opened.records.get(parse_run_id(target)))
-    elif target.partition("/")[0] in KINDS:
-        found = inventory.of_version(find(invocation, target)[0].reference)
-    else:
-        found = inventory.of_lock(read_lock(invocation, target))
-    return found
-
-
-def _fault_document(fault: "IntegrityError") -> dict[str, Any]:
-    return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
-
-
-def mirrored(registry: "Registry", option: str) -> "MirroredRepository":
-    """The store of a registry that has a repository behind it, which ``option`` is for."""
-    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415
-
-    if not isinstance(registry.store, MirroredRepository):
-        raise InvalidInputError(f"{option} is for registries whose blobs are in an OCI repository: this one has none")
-    return registry.store
+    is_named = target.startswith(RUN_PREFIX) or target.partition("/")[0] in KINDS
+    return target if is_named else read_lock(invocation, target)
 
 
 @click.command()
@@ -90,55 +59,33 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
 
     What was sent to a service within the last day stays: whoever sent it may have still to publish it.
     """
-    from api.stores import uploads_folder  # noqa: PLC0415
-    from artifacts.uploads import Uploads  # noqa: PLC0415
-    from registry.collection import collect  # noqa: PLC0415
-
-    registry = invocation.opened
-    store = mirrored(registry, "--local") if local else None
-    evicted = None if store is None else store.evict(dry_run=dry_run)  # first: a damaged listing would stop collect
-    uploads = Uploads(uploads_folder(registry.home), registry.store)
-    if not dry_run:
-        uploads.sweep()
-
-    def live() -> Iterator["Digest"]:
-        yield from registry.records.live_digests()
-        yield from uploads.held()
-
-    freed = collect(registry.store, registry.catalogue, live, dry_run=dry_run)
+    freed = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
-        document: dict[str, Any] = {"blobs": len(freed.digests), "bytes": freed.size, "dry_run": dry_run}
-        output.print_json(document if evicted is None else document | {"local": _evicted_document(evicted)})
+        document: dict[str, Any] = {"blobs": freed.blobs, "bytes": freed.size, "dry_run": dry_run}
+        output.print_json(document if freed.local is None else document | {"local": freed.local})
         return
     verb = "would free" if dry_run else "freed"
-    output.echo(f"{verb} {len(freed.digests)} blobs, {output.byte_count(freed.size)}")
-    if evicted is not None:
-        gone = _evicted_document(evicted)
+    output.echo(f"{verb} {freed.blobs} blobs, {output.byte_count(freed.size)}")
+    if (gone := freed.local) is not None:
         output.echo(f"{verb} what is kept here of {gone['blobs']} blobs, {output.byte_count(gone['bytes'])}")
-        if evicted.kept:
+        if gone["kept"]:
             output.say(
-                f"warning: the repository lost or damaged {len(evicted.kept)} blobs, which stay: verify --remote"
+                f"warning: the repository lost or damaged {len(gone['kept'])} blobs, which stay: verify --remote"
             )
-
-
-def _evicted_document(evicted: "Evicted") -> dict[str, Any]:
-    """What went from the folder, and the digests of what stays since the repository has it no more intact."""
-    size = sum(blob.size for blob in evicted.gone)
-    return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}
 
 
 @click.command()
 @click.pass_obj
 def doctor(invocation: Invocation) -> None:
     """Say what this machine has and lacks."""
-    from api.wiring import connect_engine, describe_store  # noqa: PLC0415
+    from api.wiring import connect_engine  # noqa: PLC0415
     from evaluator.runner.host import this_host  # noqa: PLC0415
 
     engine = connect_engine()
     host = this_host()
+    described = invocation.opened.describe()
     document = {
-        "registry": str(invocation.opened.home),
-        "store": describe_store(invocation.opened),
+        **described,
         "python": platform.python_version(),
         "engine": None if engine is None else engine.version,
         "mmdebstrap": shutil.which("mmdebstrap"),
@@ -149,8 +96,7 @@ def doctor(invocation: Invocation) -> None:
         return
     output.print_fields(
         {
-            "registry": document["registry"],
-            "store": document["store"],
+            **described,
             "python": document["python"],
             "engine": document["engine"] or "none answers: runs are processes (start Docker, or set DOCKER_HOST)",
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",

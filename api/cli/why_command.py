@@ -14,7 +14,6 @@ from artifacts.errors import InvalidInputError
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str) -> None:
     """Say why a lock has this version of an artifact, and why no newer one."""
-    from registry.locks import why_chosen  # noqa: PLC0415
     from registry.names import parse_target  # noqa: PLC0415
 
     kind, name, constraint = parse_target(target)
@@ -22,8 +21,8 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
         raise InvalidInputError(
             f"{target} has a constraint", where=target, next_step=f"name {kind}/{name}: a lock has one version of it"
         )
-    answer = why_chosen(read_lock(invocation, lock), kind, name, invocation.opened.catalogue)
+    answer = invocation.opened.why(read_lock(invocation, lock), kind, name)
     if invocation.as_json:
-        output.print_json(answer.as_json())
+        output.print_json(answer.document)
     else:
-        output.echo(answer.prose())
+        output.echo(answer.prose)

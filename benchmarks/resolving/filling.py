@@ -17,10 +17,11 @@ from benchmarks.resolving.documents import FILES, content
 from benchmarks.resolving.universes import Release, Universe
 from migrations import upgrade
 from registry.catalogue.database import open_engine, writing
-from registry.catalogue.rows import key_of, reference_of, rows_of_version
+from registry.catalogue.rows import key_of, rows_of_version
 from registry.catalogue.tables import manifests, versions
 from registry.manifests import Manifest, parse_published
 from registry.manifests.identity import content as content_of
+from registry.manifests.identity import reference_of
 
 DATABASE = "registry.sqlite"
 PUBLISHED_AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from artifacts.digest import Descriptor
 from artifacts.errors import IntegrityError, InvalidInputError
 from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
 from evaluator.statistics.figures import Interval, Metric
-from registry.catalogue.tables import moment
+from registry.ids import moment
 from registry.lockfile import Count, DigestText, Lock, Whole
 
 SCHEMA: Final = (1, 0)

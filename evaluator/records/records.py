@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
 from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, RefusedError, UnknownNameError
+from artifacts.errors import IntegrityError, UnknownNameError
 from evaluator.records.documents import encode_run
-from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
+from evaluator.records.runs import Outcome, Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_start
 from evaluator.records.tables import (
     imported_runs,
     open_runs,
@@ -26,12 +26,6 @@ from evaluator.statistics.figures import Interval, Metric
 from registry.access.log import note, now
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import locks
-
-
-class RunEndedError(RefusedError):
-    """The run has an end already, and keeps it."""
-
-    code = "run-ended"
 
 
 class Records:

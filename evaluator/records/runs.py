@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NewType, get_args
 
 from artifacts.digest import Descriptor, Digest, parse_digest
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.statistics.figures import Metric
 from registry.ids import is_id, milliseconds, new_id, time_of
 
@@ -35,6 +35,12 @@ HOST_FACTS = (
 MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
 
 _PREFIX = "run/"
+
+
+class RunEndedError(RefusedError):
+    """The run has an end already, and keeps it."""
+
+    code = "run-ended"
 
 
 class IncompleteRecordError(InvalidInputError):

@@ -16,8 +16,7 @@ from artifacts.errors import BenchlockError
 from artifacts.progress import Progress
 from artifacts.store import FileStore
 from evaluator.images.environment import Environments
-from evaluator.records.records import RunEndedError
-from evaluator.records.runs import Isolation, Run, RunEnd, RunId, RunStart, new_run_id
+from evaluator.records.runs import Isolation, Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from evaluator.runner.agreement import check_agreement
 from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
 from evaluator.runner.container import ContainerRun, provide_image, run_container

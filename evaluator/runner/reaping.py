@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from artifacts.errors import UnavailableError
-from evaluator.records.records import Records, RunEndedError
-from evaluator.records.runs import RunEnd, RunId
+from evaluator.records.kept import OpenRuns
+from evaluator.records.runs import RunEnd, RunEndedError, RunId
 from evaluator.runner import container, process
 from evaluator.runner.engine import Engine
 from evaluator.runner.jobs import Place
@@ -50,7 +50,7 @@ def claimed(home: Path, run: RunId) -> Iterator[Place]:
         os.close(descriptor)
 
 
-def sweep(records: Records, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
+def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
     """The runs that were found abandoned: their containers and processes ended, their folders gone, each recorded.
 
     Without an engine the folder of a run that may have a container stays, and the container is removed by a later

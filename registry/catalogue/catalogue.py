@@ -20,14 +20,14 @@ from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_published
 from registry.catalogue.pages import Listing, version_page
 from registry.catalogue.queries import entries, entry, of_version, platforms_here, unknown_name, unknown_version
-from registry.catalogue.rows import key_of, reference_of
+from registry.catalogue.rows import key_of
 from registry.catalogue.selection import newest_published
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
 from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedPlatform, load
 from registry.manifests import Manifest
-from registry.manifests.identity import manifest_digest, parse_published
+from registry.manifests.identity import manifest_digest, parse_published, reference_of
 from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
@@ -117,7 +117,7 @@ class Catalogue:
             return version_page(connection, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
-        """The newest version that ``constraint`` admits, as ``selection.newest`` says, by a few seeks in indexes.
+        """The newest version that ``constraint`` admits, as ``choosing.newest`` says, by a few seeks in indexes.
 
         Raises:
             UnknownNameError: nothing of that name is published, or no version that is admitted.

@@ -11,11 +11,11 @@ from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
 from registry.catalogue.queries import PLACE, of_version, place_of, platforms_here
-from registry.catalogue.rows import key_of, reference_of, rows_of_lock, rows_of_version
+from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
 from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
 from registry.lockfile import Lock, LockedPlatform, dump
 from registry.manifests import Manifest
-from registry.manifests.identity import content, manifest_digest
+from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.names import Reference
 
 

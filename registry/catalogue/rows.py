@@ -12,14 +12,10 @@ from registry.catalogue.tables import environments, files, platforms, requiremen
 from registry.lockfile import Lock
 from registry.manifests import File, Image, Manifest, Model, files_of
 from registry.named import named
-from registry.names import Reference, parse_name
+from registry.names import Reference
 from registry.versions import key, parse_version
 
 Values = dict[str, Any]
-
-
-def reference_of(manifest: Manifest) -> Reference:
-    return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
 
 
 def key_of(reference: Reference) -> Values:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row
 
 from artifacts.digest import Digest
 from registry.catalogue import statements
-from registry.catalogue.tables import moment
+from registry.ids import moment
 from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.candidates import COUNTED, Candidate, Environments, Extent, Need, Platform, Population

@@ -10,7 +10,7 @@ build metadata out, so that two versions that differ in nothing else are one.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -27,6 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
+
+from registry.ids import moment
 
 metadata = MetaData(
     naming_convention={
@@ -55,13 +57,6 @@ class Moment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         return None if value is None else datetime.fromisoformat(value)
-
-
-def moment(time: datetime) -> str:
-    """The text of an aware ``time``, as the database holds it."""
-    if time.tzinfo is None:
-        raise ValueError(f"a time without its zone: {time}")
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def only_prereleases(key: str) -> dict[str, Any]:

@@ -13,7 +13,13 @@ from registry.conversion import convert
 from registry.manifests.checks import check
 from registry.manifests.model import File
 from registry.manifests.others import Framework, Manifest, files_of
+from registry.names import Reference, parse_name
+from registry.versions import parse_version
 from registry.yaml import Document
+
+
+def reference_of(manifest: Manifest) -> Reference:
+    return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
 
 
 def content(manifest: Manifest) -> bytes:

@@ -17,7 +17,7 @@ from artifacts.errors import (
     UnknownNameError,
 )
 from artifacts.store import BlobNotFoundError
-from evaluator.records.records import RunEndedError
+from evaluator.records.runs import RunEndedError
 from registry.catalogue.entries import VersionTakenError
 from registry.resolution.conflicts import Conflict, ConflictError
 

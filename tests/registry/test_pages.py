@@ -7,8 +7,8 @@ import pytest
 from artifacts.errors import UnknownNameError
 from artifacts.local import LocalStore
 from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.choosing import newest
 from registry.catalogue.pages import Listing, key_of_entry
-from registry.catalogue.selection import newest
 from registry.constraints import Constraint
 from registry.names import parse_name, parse_reference
 from tests.support.frameworks import publish_framework

@@ -9,9 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Table, insert
 
 from artifacts.digest import digest_bytes, to_hex
-from registry.catalogue.rows import key_of, reference_of, rows_of_version
+from registry.catalogue.rows import key_of, rows_of_version
 from registry.catalogue.tables import versions
 from registry.manifests import Manifest
+from registry.manifests.identity import reference_of
 from registry.resolution.candidates import Candidate
 
 BLOB = digest_bytes(b"blob")

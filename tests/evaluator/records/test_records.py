@@ -11,12 +11,13 @@ from sqlalchemy import Engine, insert, select, text
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.records import Records, RunEndedError
+from evaluator.records.records import Records
 from evaluator.records.runs import (
     HOST_FACTS,
     IncompleteRecordError,
     Run,
     RunEnd,
+    RunEndedError,
     RunId,
     RunStart,
     new_run_id,

@@ -1,0 +1,168 @@
+"""A registry in a folder of this machine, as commands see it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.client.registry import Brought, Freed, Json, Looked, Made, Told
+from api.wiring import Registry, describe_store, now
+from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.store import FileStore
+from registry.catalogue.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from artifacts.digest import Digest
+    from artifacts.mirrored import Evicted
+    from artifacts.oci.mirrored import MirroredRepository
+    from artifacts.progress import Progress
+    from evaluator.inventory import Inventory, Names
+    from evaluator.records.records import Records
+    from registry.lockfile import Lock
+    from registry.names import Kind
+    from registry.requests import Request
+    from registry.resolution.candidates import Candidate, Resolution
+    from registry.resolution.search import Preferences
+    from registry.staleness import Freshness
+
+RUN_PREFIX = "run/"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRegistry:
+    """``api.client.registry.Registry`` over what was opened."""
+
+    opened: Registry
+
+    @property
+    def home(self) -> Path:
+        return self.opened.home
+
+    @property
+    def store(self) -> FileStore:
+        return self.opened.store
+
+    @property
+    def trial_store(self) -> FileStore:
+        return self.opened.store
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.opened.catalogue
+
+    @property
+    def records(self) -> "Records":
+        return self.opened.records
+
+    def resolve(
+        self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
+    ) -> "Resolution":
+        from registry.locks import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
+
+        if drafts:
+            return resolve_drafted(request, drafts, self.catalogue)
+        return resolve_request(request, self.catalogue, preferences)
+
+    def lock(self, request: "Request", preferences: "Preferences") -> Made:
+        from api.image_lookup import look_up  # noqa: PLC0415 - as above
+        from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
+        from registry.locks import Harness, keep_lock, resolve_request, yanked  # noqa: PLC0415
+
+        resolution = resolve_request(request, self.catalogue, preferences)
+        harness = Harness(HARNESS_VERSION, build_harness())
+        made = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up(self.store))
+        return Made(made, yanked(resolution))
+
+    def check(self, lock: "Lock", request: "Request") -> "Freshness":
+        from registry.staleness import check_lock  # noqa: PLC0415 - as above
+
+        with self.catalogue.snapshot(request.as_of) as snapshot:
+            return check_lock(lock, request, snapshot)
+
+    def why(self, lock: "Lock", kind: "Kind", name: str) -> Told:
+        from registry.locks import why_chosen  # noqa: PLC0415 - as above
+
+        answer = why_chosen(lock, kind, name, self.catalogue)
+        return Told(answer.prose(), answer.as_json())
+
+    def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:
+        from evaluator.inventory import Inventory, damage  # noqa: PLC0415 - `verify` alone needs it
+
+        store = self._mirrored("--remote").remote if remote else self.store
+        inventory = Inventory(store, self.catalogue, self.records)
+        blobs: Names = {}
+        for target in targets:
+            blobs |= self._named(inventory, target)
+        if not targets:
+            blobs = inventory.everything()
+        return Looked(len(blobs), tuple(map(fault_document, damage(store, blobs, progress))))
+
+    def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
+        from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
+        from registry.catalogue.choosing import newest  # noqa: PLC0415
+        from registry.constraints import Constraint  # noqa: PLC0415
+        from registry.names import parse_target  # noqa: PLC0415
+
+        if not isinstance(target, str):
+            return inventory.of_lock(target)
+        if target.startswith(RUN_PREFIX):
+            return inventory.of_run(self.records.get(parse_run_id(target)))
+        kind, name, text = parse_target(target)
+        entry = newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
+        return inventory.of_version(entry.reference)
+
+    def collect(self, *, dry_run: bool, local: bool) -> Freed:
+        from api.stores import uploads_folder  # noqa: PLC0415 - `gc` alone needs it
+        from artifacts.uploads import Uploads  # noqa: PLC0415
+        from registry.collection import collect  # noqa: PLC0415
+
+        # What is kept here goes first: a damaged listing would stop the collection.
+        evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
+        uploads = Uploads(uploads_folder(self.home), self.store)
+        if not dry_run:
+            uploads.sweep()
+
+        def live() -> "Iterator[Digest]":
+            yield from self.records.live_digests()
+            yield from uploads.held()
+
+        freed = collect(self.store, self.catalogue, live, dry_run=dry_run)
+        return Freed(len(freed.digests), freed.size, None if evicted is None else _evicted_document(evicted))
+
+    def import_bundle(self, path: Path, progress: "Progress") -> Brought:
+        from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
+        from registry.bundled import not_brought  # noqa: PLC0415
+
+        found = import_bundle(path, self.store, self.opened.database, now, progress)
+        return Brought(
+            found.lock.id,
+            found.changed,
+            found.runs,
+            tuple(str(one) for one in found.platforms),
+            found.artifacts.published,
+            found.artifacts.kept_out,
+            found.blobs,
+            (*found.warnings, *not_brought(found.platforms)),
+        )
+
+    def describe(self) -> Json:
+        return {"registry": str(self.home), "store": describe_store(self.opened)}
+
+    def _mirrored(self, option: str) -> "MirroredRepository":
+        """The store of a registry that has a repository behind it, which ``option`` is for."""
+        from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none
+
+        if not isinstance(self.store, MirroredRepository):
+            what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"
+            raise InvalidInputError(what)
+        return self.store
+
+
+def fault_document(fault: IntegrityError) -> dict[str, Any]:
+    return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
+
+
+def _evicted_document(evicted: "Evicted") -> Json:
+    """What went from the folder, and the digests of what stays since the repository has it no more intact."""
+    size = sum(blob.size for blob in evicted.gone)
+    return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}

@@ -1,0 +1,127 @@
+"""What commands ask of a registry, wherever it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from artifacts.progress import Progress
+    from artifacts.store import FileStore
+    from evaluator.records.kept import KeptRuns
+    from evaluator.records.runs import RunId
+    from registry.catalogue.contents import Contents
+    from registry.catalogue.entries import Published
+    from registry.lockfile import Lock
+    from registry.names import Kind, Reference
+    from registry.requests import Request
+    from registry.resolution.candidates import Candidate, Resolution
+    from registry.resolution.search import Preferences
+    from registry.staleness import Freshness
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A lock that was made and kept; ``warnings`` are of yanked versions in it."""
+
+    lock: "Lock"
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer in words, and as plain values."""
+
+    prose: str
+    document: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was verified: how many blobs, and what is wrong, as errors are shown: code, message, where, next."""
+
+    blobs: int
+    damaged: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Blobs that nothing names, and their bytes. ``local``: what went from the folder alone, where that was asked."""
+
+    blobs: int
+    size: int
+    local: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What came in a bundle: ``runs`` each with whether it is new, and artifacts that stay out with the reason."""
+
+    lock: str
+    changed: bool
+    runs: "Mapping[RunId, bool]"
+    platforms: tuple[str, ...]
+    artifacts: "tuple[Published, ...]"
+    kept_out: "Mapping[Reference, str]"
+    blobs: int
+    warnings: tuple[str, ...]
+
+
+class Registry(Protocol):
+    """A registry. ``home`` is this machine's folder for it: job folders, environments, builds, and blobs at hand."""
+
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def store(self) -> "FileStore": ...
+
+    @property
+    def trial_store(self) -> "FileStore":
+        """As ``store``, for what is tried and not kept: what is put stays on this machine."""
+        ...
+
+    @property
+    def catalogue(self) -> "Contents": ...
+
+    @property
+    def records(self) -> "KeptRuns": ...
+
+    def resolve(
+        self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
+    ) -> "Resolution":
+        """Which versions answer ``request``, were ``drafts`` published. Raises as ``locks.resolve_request``."""
+        ...
+
+    def lock(self, request: "Request", preferences: "Preferences") -> Made:
+        """The lock that answers ``request``, kept. Raises as ``registry.locks.keep_lock``."""
+        ...
+
+    def check(self, lock: "Lock", request: "Request") -> "Freshness":
+        """Whether ``lock`` still answers ``request``."""
+        ...
+
+    def why(self, lock: "Lock", kind: "Kind", name: str) -> Told:
+        """Why ``lock`` has its version of ``kind``/``name``. Raises as ``registry.locks.why_chosen``."""
+        ...
+
+    def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:
+        """Read again what locks name, and ``KIND/NAME[@CONSTRAINT]`` and ``run/ID``; without ``targets``, everything.
+
+        ``remote``: in the OCI repository behind the registry, past what is kept of it in the registry's folder.
+        """
+        ...
+
+    def collect(self, *, dry_run: bool, local: bool) -> Freed:
+        """Free what nothing names; with ``local`` also what is kept in the folder of blobs that lie elsewhere too."""
+        ...
+
+    def import_bundle(self, path: Path, progress: "Progress") -> Brought:
+        """Take in what a bundle brings. Raises as ``evaluator.bundles.import_bundle``."""
+        ...
+
+    def describe(self) -> Json:
+        """Where it is and what it is, for ``doctor``."""
+        ...

@@ -1,0 +1,30 @@
+"""What is asked of recorded runs, wherever they are recorded: in this process, or on a server."""
+
+from typing import Protocol
+
+from artifacts.digest import Digest
+from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart
+
+
+class KeptRuns(Protocol):
+    """Recorded runs. ``Records`` says what each verb promises."""
+
+    def start(self, start: RunStart) -> None: ...
+
+    def finish(self, run: RunId, end: RunEnd) -> None: ...
+
+    def get(self, run: RunId) -> Run: ...
+
+    def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
+        """The newest, newest first."""
+        ...
+
+    def count(self, lock: Digest) -> int: ...
+
+
+class OpenRuns(Protocol):
+    """The runs without an end that a machine may have left, and how they are given one."""
+
+    def unfinished(self) -> tuple[Run, ...]: ...
+
+    def finish(self, run: RunId, end: RunEnd) -> None: ...

@@ -11,11 +11,10 @@ from artifacts.store import BlobStore
 from registry.access.actors import acting
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
-from registry.catalogue.rows import reference_of
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
 from registry.manifests import Manifest, parse_published
-from registry.manifests.identity import content, manifest_digest
+from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.packaging import name_version
 from registry.problems import Problems
 from registry.vetting import content_of, described

@@ -28,7 +28,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool) -> None:
     """Take jobs from the registry's queue and measure them here, one at a time."""
     from api.dispatching import build_agent  # noqa: PLC0415
 
-    agent = build_agent(invocation.opened, machine, invocation.progress, say)
+    agent = build_agent(invocation.folder, machine, invocation.progress, say)
     say(f"{agent.machine} takes jobs; SIGTERM ends it, and gives its job back")
     done = agent.work(once=once)
     if invocation.as_json:
@@ -126,7 +126,7 @@ def submit(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", 
     from api.wiring import now  # noqa: PLC0415
     from evaluator.dispatch.submission import wish_of  # noqa: PLC0415
 
-    registry = invocation.opened
+    registry = invocation.folder
     queue = open_queue(invocation)
     wish = wish_of(lock, registry.store, isolation, now, allow_code=allow_code)
     registry.catalogue.put_lock(lock)
@@ -142,4 +142,4 @@ def open_queue(invocation: Invocation) -> "Queue":
     """The queue of the registry that the command is for."""
     from api.dispatching import open_queue as opened  # noqa: PLC0415
 
-    return opened(invocation.opened)
+    return opened(invocation.folder)

@@ -1,4 +1,4 @@
-"""What is asked of a catalogue, wherever it is: in this process or on a server. Snapshots are of one in this process."""
+"""What is asked of a catalogue, wherever it is: in this process or on a server. Snapshots are only of one in it."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -11,6 +11,7 @@ from api.http.guards import Authority, Open, check_needs, guard_with
 from api.http.kept import Kept
 from api.http.observed import Observed
 from api.http.routes import ROUTERS
+from api.http.routes.held import reaping
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
 from api.http.work import Work
@@ -38,6 +39,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.largest_body,
         openapi_config=_described(),
+        lifespan=[reaping(service)],
         on_shutdown=[service.work.end],
         logging_config=None,
         debug=False,

@@ -13,6 +13,7 @@ from evaluator.statistics.figures import Interval, Metric
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 Role = Annotated[str, Meta(max_length=64)]
 Word = Annotated[str, Meta(max_length=255)]
+Moment = Annotated[datetime, Meta(tz=True)]
 Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 
@@ -45,7 +46,7 @@ class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     platform: dict[Word, str]
     host: dict[Word, Any]
     process: dict[Word, Any]
-    started_at: datetime
+    started_at: Moment
     image_id: DigestText | None = None
 
 
@@ -53,7 +54,7 @@ class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run's end. ``blobs`` by role (predictions, samples, …), ``timings`` in seconds by phase."""
 
     outcome: Outcome
-    ended_at: datetime
+    ended_at: Moment
     failure_class: str | None = None
     failure_message: str | None = None
     metrics: tuple[MetricOnWire, ...] = ()
@@ -82,6 +83,13 @@ class RunCount(Struct, frozen=True, kw_only=True):
     """How many runs of a lock there are, whatever their outcome."""
 
     count: int
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """That a run is held: renewed within so many ``seconds``, or it counts as abandoned."""
+
+    run: RunText
+    seconds: float
 
 
 def run_on_wire(run: Run) -> RunOnWire:

@@ -13,6 +13,7 @@ from artifacts.errors import IntegrityError, UnknownNameError
 from evaluator.records.documents import encode_run
 from evaluator.records.runs import Outcome, Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_start
 from evaluator.records.tables import (
+    held_runs,
     imported_runs,
     open_runs,
     run_batch_metrics,
@@ -91,9 +92,10 @@ class Records:
     def unfinished(self) -> tuple[Run, ...]:
         """The runs without an end, oldest first: running still, or abandoned by a process that is no more.
 
-        Without those under a lease of the queue, which ends them itself.
+        Without those under a lease of the queue, or held by somebody elsewhere: these are ended with their lease.
         """
-        query = select(open_runs.c.run).where(open_runs.c.fence.is_(None)).order_by(open_runs.c.run)
+        held = select(held_runs.c.run).where(held_runs.c.run == open_runs.c.run).exists()
+        query = select(open_runs.c.run).where(open_runs.c.fence.is_(None), ~held).order_by(open_runs.c.run)
         with reading(self._engine) as connection:
             return _load(connection, connection.execute(query).scalars().all())
 

@@ -50,6 +50,16 @@ open_runs = Table(
     sqlite_with_rowid=False,
 )
 
+held_runs = Table(  # open ones that somebody elsewhere runs, and says so again and again
+    "held_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("owner", Text, nullable=False),  # who began it: a token's id, or a word where there is none
+    Column("until", Float, nullable=False),  # of the queue's clock: then it counts as abandoned
+    Index(None, "until"),
+    sqlite_with_rowid=False,
+)
+
 run_ends = Table(
     "run_ends",
     metadata,

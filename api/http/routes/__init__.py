@@ -5,7 +5,7 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, blobs, described, health, locks, publishing, runs
+from api.http.routes import artifacts, blobs, described, health, held, locks, publishing, runs
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
@@ -15,6 +15,7 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     publishing.routes,
     locks.routes,
     runs.routes,
+    held.routes,
     blobs.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

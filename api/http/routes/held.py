@@ -1,0 +1,121 @@
+"""Runs that a client runs on its own machine and records here: a start, a hold that it renews, an end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Any
+
+from litestar import Litestar, Router, post, put
+from litestar.openapi.spec import Example
+from litestar.params import Body
+
+from api.http.documented import answers, content
+from api.http.guards import RUN
+from api.http.logs import log
+from api.http.routes.runs import BEGUN, OVER, RunIn
+from api.http.routes.runs import RUN as RUN_EXAMPLE
+from api.http.service import Service
+from api.wire import runs as wire
+from api.wiring import now
+from artifacts.errors import BenchlockError
+from evaluator.dispatch.held import HeldRuns
+from evaluator.dispatch.times import Times
+from evaluator.records.runs import RunStart, parse_run_id
+from registry.accepting import refuse_missing
+from registry.lockfile import Lock, load
+
+_HOLD = {"run": BEGUN["id"], "seconds": 60.0}
+
+BegunIn = Annotated[wire.RunBegun, Body(examples=[Example(value=BEGUN)])]
+OverIn = Annotated[wire.RunOver, Body(examples=[Example(value=OVER)])]
+
+
+def routes(service: Service) -> Router:
+    """``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
+    registry = service.registry
+    held = HeldRuns(registry.database, now, Times(service.settings.lease_seconds))
+
+    def lock_of(start: RunStart) -> Lock:
+        return load(registry.catalogue.get_lock(start.lock), start.lock)
+
+    def ended(run_id: str, data: wire.RunOver) -> wire.RunOnWire:
+        id_, end = parse_run_id(f"run/{run_id}"), wire.end_of(data)
+        with registry.store.writing():
+            refuse_missing({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
+            return wire.run_on_wire(held.finish(id_, end, lock_of))
+
+    @post(
+        "/runs",
+        opt=RUN,
+        status_code=201,
+        summary="Begin a run of one's own",
+        responses=answers(
+            "unknown-name", "refused", body=True, success={201: content(wire.Hold, "It is recorded and held.", _HOLD)}
+        ),
+    )
+    async def begin(data: BegunIn) -> wire.Hold:
+        """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
+        await service.work.do(held.start, wire.start_of(data))
+        return wire.Hold(run=data.id, seconds=held.times.lease)
+
+    @put(
+        "/runs/{run_id:str}/hold",
+        opt=RUN,
+        summary="Go on with it",
+        responses=answers(
+            "unknown-name", "refused", "invalid-input", success={200: content(wire.Hold, "It is held.", _HOLD)}
+        ),
+    )
+    async def renew(run_id: RunIn) -> wire.Hold:
+        """Renews the hold; a run whose hold has ended is recorded as abandoned, and 409 says so."""
+        id_ = parse_run_id(f"run/{run_id}")
+        await service.work.do(held.renew, id_)
+        return wire.Hold(run=id_, seconds=held.times.lease)
+
+    @put(
+        "/runs/{run_id:str}/end",
+        opt=RUN,
+        summary="End it",
+        responses=answers(
+            "unknown-name",
+            "refused",
+            "missing-blobs",
+            "integrity",
+            body=True,
+            success={200: content(wire.RunOnWire, "The run, as it is recorded.", RUN_EXAMPLE)},
+        ),
+    )
+    async def end(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
+        """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
+        return await service.work.do(ended, run_id, data)
+
+    return Router("", route_handlers=[begin, renew, end], tags=["runs"])
+
+
+def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+    """While the service runs, again and again, runs whose hold has ended are recorded as abandoned."""
+    held = HeldRuns(service.registry.database, now, Times(service.settings.lease_seconds))
+
+    def look() -> None:
+        for run in held.reap() if held.is_any() else ():
+            log.warning("abandoned", extra={"fields": {"run": run}})
+
+    async def again_and_again() -> None:
+        while True:
+            await asyncio.sleep(held.times.grace - held.times.beat)
+            try:
+                await service.work.do(look)
+            except BenchlockError as error:
+                log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        task = asyncio.create_task(again_and_again())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    return lifespan

@@ -1,0 +1,144 @@
+"""Runs that somebody elsewhere runs and records here: each is held, for as long as they say that it goes on.
+
+A hold that is not renewed in time ends, and its run is recorded as abandoned: no run is open for ever, whatever became
+of the machine that ran it. Seconds are those of the queue's clock, which nobody sets.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from artifacts.errors import InvalidInputError, RefusedError
+from evaluator.dispatch.times import Clock, Times
+from evaluator.records.documents import check_fit, check_past
+from evaluator.records.records import load_run, record_end, record_start
+from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_start
+from evaluator.records.tables import held_runs, runs
+from registry.access.actors import acting
+from registry.catalogue.database import reading, writing
+from registry.lockfile import Lock
+
+SKEW: Final = timedelta(minutes=5)
+"""So much may the clock of another machine be ahead of the one here."""
+
+
+class HeldRuns:
+    """The runs of a registry that others hold. ``now`` is the time that records are compared with."""
+
+    def __init__(self, engine: Engine, now: Callable[[], datetime], times: Times | None = None) -> None:
+        self._engine = engine
+        self._now = now
+        self.times = times or Times()
+        self._clock = Clock(self.times)
+
+    def start(self, start: RunStart) -> None:
+        """Record that a run starts, and hold it; the same start again, of whoever began it, changes nothing.
+
+        Raises:
+            IncompleteRecordError: something that every record has is missing.
+            InvalidInputError: it starts in the future, or another run has its id.
+            UnknownNameError: its lock is not stored.
+            ForbiddenError: another token began it.
+        """
+        check_start(start)
+        check_past(Run(start, None), self._now() + SKEW)
+        with writing(self._engine) as connection:
+            if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is None:
+                record_start(connection, start)
+                hold = {"run": start.id, "owner": acting().id, "until": self._until(connection)}
+                connection.execute(insert(held_runs), hold)
+            else:
+                if load_run(connection, start.id).start != start:
+                    raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+                self._renew(connection, start.id)
+
+    def renew(self, run: RunId) -> None:
+        """Say that the run goes on.
+
+        Raises:
+            UnknownNameError: no such run was started.
+            RunEndedError: it has ended; abandoned, where this comes too late.
+            ForbiddenError: another token began it.
+        """
+        with writing(self._engine) as connection:
+            self._renew(connection, run)
+
+    def finish(self, run: RunId, end: RunEnd, lock: Callable[[RunStart], Lock]) -> Run:
+        """Record how the run ended, once and for all; the same end again changes nothing. The run as recorded.
+
+        ``lock`` gives the run's lock, which the end must fit.
+
+        Raises:
+            As ``renew``; and ``IntegrityError`` where the end does not fit the lock.
+        """
+        with reading(self._engine) as connection:
+            begun = load_run(connection, run)
+        if begun.end is not None:
+            return _recorded(begun, end)
+        if end.ended_at.tzinfo is None:
+            check_end(begun.start, end)  # says so
+        given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
+        check_past(Run(replace(begun.start, started_at=end.ended_at), None), self._now() + SKEW)
+        check_fit(given, lock(begun.start))
+        with writing(self._engine) as connection:
+            found = load_run(connection, run)
+            if found.end is not None:
+                return _recorded(found, end)
+            self._check_own(connection, run)
+            record_end(connection, run, end)
+            connection.execute(delete(held_runs).where(held_runs.c.run == run))
+            return load_run(connection, run)
+
+    def reap(self) -> tuple[RunId, ...]:
+        """Record the runs as abandoned whose hold has ended; which these are."""
+        with writing(self._engine) as connection:
+            over = held_runs.c.until < self._clock.now(connection)
+            found = [RunId(run) for run in connection.execute(select(held_runs.c.run).where(over)).scalars()]
+            for run in found:
+                connection.execute(delete(held_runs).where(held_runs.c.run == run))
+                record_end(connection, run, RunEnd(outcome="abandoned", ended_at=self._now()))
+        return tuple(found)
+
+    def is_any(self) -> bool:
+        """Whether a run is held: most of the time none is, and nothing need be written to know that."""
+        with reading(self._engine) as connection:
+            return connection.execute(select(held_runs.c.run).limit(1)).first() is not None
+
+    def _renew(self, connection: Connection, run: RunId) -> None:
+        recorded = load_run(connection, run)
+        if recorded.end is not None:
+            raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+        self._check_own(connection, run)
+        until = self._until(connection)
+        connection.execute(update(held_runs).where(held_runs.c.run == run).values(until=until))
+
+    def _check_own(self, connection: Connection, run: RunId) -> None:
+        owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
+        if owner is None:
+            raise RefusedError(f"{run} is in other hands: of this machine, or of a worker", where=run)
+        acting().require_own(owner, run)
+
+    def _until(self, connection: Connection) -> float:
+        now = self._clock.now(connection)
+        self._clock.note(connection, now)
+        return now + self.times.lease
+
+
+def _recorded(run: Run, end: RunEnd) -> Run:
+    """The run, where it ended as is said again.
+
+    Raises:
+        RunEndedError: it ended otherwise.
+    """
+    assert run.end is not None
+    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(end):
+        raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
+    return run
+
+
+def _compared(end: RunEnd) -> RunEnd:
+    """The end with its metrics in one order: the registry keeps none."""
+    return replace(end, metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))

@@ -1,0 +1,109 @@
+"""Runs of a client's own machine over HTTP: begun, renewed, ended with blobs that were sent before."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from litestar.testing import TestClient
+
+from api.http.app import create_app
+from api.http.settings import Settings
+from api.wire.runs import RunOnWire, begun_on_wire, over_on_wire, run_of
+from api.wiring import Registry
+from artifacts.digest import Descriptor, digest_bytes
+from evaluator.records.runs import RunEnd
+from registry.lockfile import Lock
+from tests.api.http.conftest import Client
+from tests.evaluator.dispatch.test_held import END, start_of
+from tests.support.variants import variant
+
+BLOB = b"predictions"
+
+
+@pytest.fixture
+def lock(registry: Registry) -> Lock:
+    made = variant({}).lock
+    registry.catalogue.put_lock(made)
+    return made
+
+
+def sent(value: Any) -> Any:  # noqa: ANN401 - a JSON value
+    return msgspec.to_builtins(value)
+
+
+def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: Registry, lock: Lock) -> None:
+    start = start_of(lock)
+    end = replace(END, blobs={"predictions": Descriptor(digest_bytes(BLOB), len(BLOB))})
+    path = f"/v1/runs/{start.id.removeprefix('run/')}"
+    for _ in range(2):
+        begun = client.post("/v1/runs", json=sent(begun_on_wire(start)))
+        assert (begun.status_code, begun.json()) == (201, {"run": start.id, "seconds": 60.0})
+    assert client.put(f"{path}/hold").json() == begun.json()
+    assert client.get(path).json()["end"] is None
+    refused = client.put(f"{path}/end", json=sent(over_on_wire(end)))
+    assert (refused.status_code, refused.json()["blobs"]) == (409, [digest_bytes(BLOB)])
+    (registry.home / "file").write_bytes(BLOB)
+    registry.store.put_file(registry.home / "file")
+    for _ in range(2):
+        done = client.put(f"{path}/end", json=sent(over_on_wire(end)))
+        assert done.status_code == 200, done.text
+        assert run_of(msgspec.json.decode(done.content, type=RunOnWire)) == registry.records.get(start.id)
+    late = client.put(f"{path}/hold")
+    assert (late.status_code, late.json()["code"]) == (409, "run-ended")
+    assert "immutable" in client.get(path).headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"id": "run/1"}, 400),
+        ({"lock": "sha256:1"}, 400),
+        ({"lock": "sha256:" + "0" * 64}, 404),
+        ({"host": {}}, 422),
+        ({"attempt": 0}, 400),
+        ({"started_at": "2999-01-01T00:00:00Z"}, 422),
+        ({"started_at": "2026-11-21T12:00:00"}, 400),
+        ({"started_at": "yesterday"}, 400),
+        ({"isolation": "none"}, 400),
+        ({"unheard": 1}, 400),
+    ],
+)
+def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
+    answer = client.post("/v1/runs", json=sent(begun_on_wire(start_of(lock))) | changed)
+    assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"metrics": [{"name": "top1"}]}, 400),
+        ({"outcome": "odd"}, 400),
+        ({"outcome": "failed"}, 422),
+        ({"packages": {}}, 422),
+        ({"ended_at": "2000-01-01T00:00:00"}, 400),
+    ],
+)
+def test_an_end_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
+    start = start_of(lock)
+    client.post("/v1/runs", json=sent(begun_on_wire(start)))
+    document = sent(over_on_wire(replace(END, blobs={}, outcome="done"))) | {"blobs": {}} | changed
+    answer = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=document)
+    assert answer.status_code == status, answer.text
+
+
+@pytest.fixture
+def impatient(registry: Registry) -> Iterator[Client]:
+    with TestClient(create_app(registry, Settings(lease_seconds=0.2)), raise_server_exceptions=False) as client:
+        yield client
+
+
+def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: Registry, lock: Lock) -> None:
+    start = start_of(lock)
+    assert impatient.post("/v1/runs", json=sent(begun_on_wire(start))).json()["seconds"] == 0.2
+    while (end := registry.records.get(start.id).end) is None:
+        impatient.get("/v1/health")
+    assert isinstance(end, RunEnd)
+    assert end.outcome == "abandoned"
+    assert impatient.put(f"/v1/runs/{start.id.removeprefix('run/')}/hold").status_code == 409

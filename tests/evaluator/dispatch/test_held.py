@@ -1,0 +1,146 @@
+"""Runs that somebody elsewhere holds: begun and ended once, renewed by whoever began them, abandoned by silence."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from artifacts.digest import Descriptor, digest_bytes
+from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
+from evaluator.dispatch.held import HeldRuns
+from evaluator.dispatch.times import Times
+from evaluator.records.records import Records, RunEndedError
+from evaluator.records.runs import RunEnd, RunStart, new_run_id
+from registry.access.actors import EVERYTHING, Actor, acting_as
+from registry.access.errors import ForbiddenError
+from registry.access.scopes import Scopes
+from registry.catalogue.catalogue import Catalogue
+from registry.lockfile import Lock
+from tests.support.recorded import DONE, NOON, metric, recorded
+from tests.support.variants import variant
+
+RUNNER = Scopes.parse(["run"])
+END = replace(
+    DONE,
+    metrics=(metric("latency_p50", 0.002), replace(metric("top1", 0.5), direction="higher")),
+    packages={"onnxruntime": "1.31.1"},
+    blobs={"predictions": Descriptor(digest_bytes(b"x"), 1)},
+    timings={"load": 0.1},
+)
+
+
+@pytest.fixture
+def lock(database: Engine) -> Lock:
+    made = variant({}).lock
+    Catalogue(database, lambda: NOON).put_lock(made)
+    return made
+
+
+@pytest.fixture
+def held(database: Engine) -> HeldRuns:
+    return HeldRuns(database, lambda: NOON + timedelta(hours=1))
+
+
+@pytest.fixture
+def begun(held: HeldRuns, lock: Lock) -> RunStart:
+    start = start_of(lock)
+    with acting_as(Actor("ours", RUNNER)):
+        held.start(start)
+    return start
+
+
+def start_of(lock: Lock) -> RunStart:
+    platform = lock.image.platforms[0]
+    return replace(
+        recorded(lock=lock.id, isolation="process").start,
+        image_id=None,
+        platform={
+            "os": platform.os,
+            "arch": platform.arch,
+            "device": platform.device,
+            "python": platform.python,
+        },
+    )
+
+
+def test_a_run_is_begun_renewed_and_ended_and_each_may_be_said_twice(
+    held: HeldRuns, begun: RunStart, lock: Lock, database: Engine
+) -> None:
+    records = Records(database)
+    with acting_as(Actor("ours", RUNNER)):
+        held.start(begun)
+        held.renew(begun.id)
+        assert held.is_any()
+        run = held.finish(begun.id, END, lambda _: lock)
+        assert held.finish(begun.id, replace(END, metrics=END.metrics[::-1]), lambda _: lock) == run
+    assert run == records.get(begun.id)
+    assert run.start == begun
+    assert not held.is_any()
+    with pytest.raises(RunEndedError, match="has ended already: done"):
+        held.finish(begun.id, RunEnd(outcome="cancelled", ended_at=END.ended_at), lambda _: lock)
+    for late in (lambda: held.renew(begun.id), lambda: held.start(begun)):
+        with pytest.raises(RunEndedError):
+            late()
+
+
+def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart, lock: Lock) -> None:
+    with acting_as(Actor("theirs", RUNNER)):
+        for foreign in (
+            lambda: held.start(begun),
+            lambda: held.renew(begun.id),
+            lambda: held.finish(begun.id, END, lambda _: lock),
+        ):
+            with pytest.raises(ForbiddenError, match="belongs to another token"):
+                foreign()
+    with acting_as(Actor("an administrator", EVERYTHING)):
+        held.renew(begun.id)
+
+
+def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engine, lock: Lock) -> None:
+    held, start = HeldRuns(database, lambda: NOON + timedelta(minutes=1), Times(0.05)), start_of(lock)
+    held.start(start)
+    assert held.reap() == ()
+    time.sleep(0.06)
+    held.renew(start.id)  # late, and nobody had noticed yet
+    assert held.reap() == ()
+    time.sleep(0.06)
+    assert held.reap() == (start.id,)
+    assert held.reap() == ()
+    ended = Records(database).get(start.id).end
+    assert ended is not None
+    assert ended.outcome == "abandoned"
+    with pytest.raises(RunEndedError, match="abandoned"):
+        held.finish(start.id, END, lambda _: lock)
+
+
+def test_whoever_opens_the_registry_leaves_it_alone(begun: RunStart, database: Engine) -> None:
+    assert Records(database).get(begun.id).end is None
+    assert Records(database).unfinished() == ()
+
+
+def test_a_run_in_other_hands_is_not_taken_over(held: HeldRuns, lock: Lock, database: Engine) -> None:
+    start = start_of(lock)
+    Records(database).start(start)
+    for refused in (lambda: held.renew(start.id), lambda: held.finish(start.id, END, lambda _: lock)):
+        with pytest.raises(RefusedError, match="in other hands"):
+            refused()
+
+
+def test_what_does_not_fit_is_refused(held: HeldRuns, begun: RunStart, lock: Lock) -> None:
+    with acting_as(Actor("ours", RUNNER)):
+        with pytest.raises(InvalidInputError, match="another run has the id"):
+            held.start(replace(begun, attempt=2))
+        with pytest.raises(UnknownNameError, match="no lock"):
+            held.start(replace(begun, id=new_run_id(NOON), lock=digest_bytes(b"none")))
+        future = datetime.now(UTC) + timedelta(days=9999)
+        with pytest.raises(InvalidInputError, match="the clock here says"):
+            held.start(replace(begun, id=new_run_id(future), started_at=future))
+        with pytest.raises(InvalidInputError, match="the clock here says"):
+            held.finish(begun.id, replace(END, ended_at=future), lambda _: lock)
+        odd = replace(END, metrics=(replace(metric("top1", 1.0), version=7),))
+        with pytest.raises(IntegrityError, match="by definition 7"):
+            held.finish(begun.id, odd, lambda _: lock)
+        with pytest.raises(UnknownNameError):
+            held.renew(new_run_id(NOON))

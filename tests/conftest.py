@@ -1,5 +1,6 @@
 """Fixtures that several rooms share: a private engine, a base root file system, a registry with real images."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from evaluator.images.base import debian_tarball
 from evaluator.images.workspaces import workspace
 from migrations import upgrade
 from registry.catalogue.database import open_engine
-from tests.support.commands import Commands
+from tests.support.commands import Commands, copied
 from tests.support.registry_server import RegistryServer, serving
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,12 +132,25 @@ def base_tarball(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def small_images(engine_url: str, base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    """A registry with images of ONNX Runtime and LiteRT, layers and all, and an engine that runs them."""
-    commands = Commands(tmp_path_factory.mktemp("images") / "registry", engine_url)
-    for framework in ("onnxruntime==1.31.1", "litert==2.3.0"):
-        commands.done("image", "build", framework, "--base", base_tarball)
+def built_once(base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """A registry with images of ONNX Runtime and LiteRT, layers and all, which the suite's processes share to copy."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "images"
+    folder.mkdir(exist_ok=True)
+    commands, made = Commands(folder / "registry"), folder / "made"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            for framework in ("onnxruntime==1.31.1", "litert==2.3.0"):
+                commands.done("image", "build", framework, "--base", base_tarball)
+            made.touch()
     return commands
+
+
+@pytest.fixture(scope="session")
+def small_images(built_once: Commands, engine_url: str, tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """The same, of this process's own, with an engine that runs them."""
+    return copied(built_once, tmp_path_factory.mktemp("images") / "registry", engine_url)
 
 
 @pytest.fixture(scope="session")

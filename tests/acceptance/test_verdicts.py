@@ -76,14 +76,14 @@ def told(commands: Commands, *words: str | Path) -> tuple[int, str, str]:
 def fickle(registry: Commands, folder: Path) -> tuple[Path, str]:
     """The lock of a model that never gives the same scores, and a run of it."""
     lock = locked(registry, folder, request("fickle") | ACCURACY)
-    return lock, registry.done("run", lock, *AS_PROCESS)["run"]
+    return lock, registry.done("run", lock)["run"]
 
 
 @pytest.fixture(scope="module")
 def failed(registry: Commands, folder: Path) -> tuple[Path, str]:
     """The lock of a model that its framework refuses, and a run of it."""
     lock = locked(registry, folder, request("misshapen") | ACCURACY)
-    answer = registry.call("run", lock, *AS_PROCESS)
+    answer = registry.call("run", lock)
     assert (answer.code, answer.document["failure"]["class"]) == (1, "predict"), answer
     return lock, answer.document["run"]
 
@@ -96,7 +96,7 @@ def judged(answer: Answer, code: int, verdict: str) -> dict[str, Any]:
 
 def test_other_predictions_are_not_reproduced(registry: Commands, fickle: tuple[Path, str]) -> None:
     lock, original = fickle
-    found = judged(registry.call("rerun", lock, *AS_PROCESS), 1, "not reproduced")
+    found = judged(registry.call("rerun", lock), 1, "not reproduced")
     assert (found["predictions"], found["outcome"], found["original"]) == ("different", "done", original)
     assert any(
         one.startswith("output scores: ")
@@ -107,7 +107,7 @@ def test_other_predictions_are_not_reproduced(registry: Commands, fickle: tuple[
 
 def test_a_person_reads_why_a_run_was_not_reproduced(registry: Commands, fickle: tuple[Path, str]) -> None:
     lock, original = fickle
-    code, out, _ = told(registry, "rerun", lock, "--against", original, *AS_PROCESS)
+    code, out, _ = told(registry, "rerun", lock, "--against", original)
     assert code == 1
     assert f"not reproduced, compared with {original}" in out.splitlines()
     assert "output scores: " in out
@@ -116,8 +116,8 @@ def test_a_person_reads_why_a_run_was_not_reproduced(registry: Commands, fickle:
 
 def test_a_declared_tolerance_reproduces_what_moves_within_it(registry: Commands, folder: Path) -> None:
     lock = locked(registry, folder, request("lenient") | ACCURACY)
-    registry.done("run", lock, *AS_PROCESS)
-    found = judged(registry.call("rerun", lock, *AS_PROCESS), 0, "reproduced")
+    registry.done("run", lock)
+    found = judged(registry.call("rerun", lock), 0, "reproduced")
     assert found["predictions"] == "within tolerance"
 
 
@@ -125,8 +125,8 @@ def test_a_time_beyond_the_stated_margin_is_not_reproduced(registry: Commands, f
     """No two runs have the same throughput to a millionth, and none is a thousand times slower."""
     asked = request("well") | {"metrics": ["top1", "latency_p50", "throughput"], "equivalence": EQUIVALENCE}
     lock = locked(registry, folder, asked)
-    registry.done("run", lock, "--isolation", "process")
-    found = judged(registry.call("rerun", lock, "--isolation", "process"), 1, "not reproduced")
+    registry.done("run", lock)
+    found = judged(registry.call("rerun", lock), 1, "not reproduced")
     assert found["predictions"] == "bit-equal"
     (reason,) = found["reasons"]
     assert reason.startswith("throughput was ")
@@ -137,17 +137,18 @@ def test_a_time_beyond_the_stated_margin_is_not_reproduced(registry: Commands, f
 
 def test_two_runs_that_fail_alike_are_reproduced(registry: Commands, failed: tuple[Path, str]) -> None:
     lock, original = failed
-    found = judged(registry.call("rerun", lock, "--against", original, *AS_PROCESS), 0, "reproduced")
+    found = judged(registry.call("rerun", lock, "--against", original), 0, "reproduced")
     assert (found["outcome"], found["predictions"]) == ("failed", None)
     assert [one for one in found["reasons"] if " ended as failed (predict: " in one] == found["reasons"]
     assert len(found["reasons"]) == 2
-    assert registry.error(2, "rerun", lock, *AS_PROCESS)["message"].startswith("no run of ")  # none is done
-    code, out, _ = told(registry, "rerun", original, *AS_PROCESS)
+    assert registry.error(2, "rerun", lock)["message"].startswith("no run of ")  # none is done
+    code, out, _ = told(registry, "rerun", original)
     assert code == 0
     assert f"reproduced, compared with {original}" in out.splitlines()
 
 
 def test_a_failure_beside_a_result_is_not_reproduced(registry: Commands, folder: Path) -> None:
+    """As processes, which see the file that makes the model fail."""
     lock = locked(registry, folder, request("frail") | ACCURACY)
     original = registry.done("run", lock, *AS_PROCESS)["run"]
     (folder / "signal").touch()
@@ -161,19 +162,19 @@ def test_a_failure_beside_a_result_is_not_reproduced(registry: Commands, folder:
 def test_what_is_not_comparable_is_refused_with_every_reason(
     registry: Commands, folder: Path, fickle: tuple[Path, str], failed: tuple[Path, str]
 ) -> None:
-    lock, process = fickle
-    container = registry.done("run", lock, "--isolation", "container")["run"]
+    lock, container = fickle
+    process = registry.done("run", lock, *AS_PROCESS)["run"]
     timed = registry.done("run", locked(registry, folder, request("well") | {"name": "timed"}))["run"]
     for runs, reasons in (
         ((process, container), [f"{container}: the isolation differs: process, container"]),
-        ((process, failed[1]), [f"{failed[1]}: {failed[1]} has no result"]),
+        ((container, failed[1]), [f"{failed[1]}: {failed[1]} has no result"]),
         (
             (process, timed),
             [f"{timed}: the scenario differs", f"{timed}: the isolation differs: process, container"],
         ),
     ):
         error = registry.error(1, "compare", *runs)
-        assert error["message"] == f"these runs are not comparable with {process}: {'; '.join(reasons)}"
+        assert error["message"] == f"these runs are not comparable with {runs[0]}: {'; '.join(reasons)}"
         assert "--force" in error["next"]
         code, out, err = told(registry, "compare", *runs)
         assert (code, out) == (1, "")

@@ -2,9 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,17 @@ class Commands:
         assert "Traceback" not in answer.stderr
         error: dict[str, Any] = answer.document["error"]
         return error
+
+
+def copied(commands: Commands, home: Path, engine: str) -> Commands:
+    """The same on a copy of the registry in ``home``; its blobs are links to the same files.
+
+    What is derived is not copied. Environments of processes, which take long to make, are shared: a run verifies each.
+    """
+    left_out = shutil.ignore_patterns("blobs", "builds", "environments", "runs")
+    shutil.copytree(commands.registry, home, ignore=left_out)
+    shutil.copytree(commands.registry / "blobs" / "sha256", home / "blobs" / "sha256", copy_function=os.link)
+    shared = (commands.registry / "environments").resolve()
+    shared.mkdir(exist_ok=True)
+    (home / "environments").symlink_to(shared)
+    return replace(commands, registry=home, engine=engine)

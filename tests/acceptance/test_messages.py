@@ -14,7 +14,7 @@ import pytest
 from api.cli.commands import benchlock
 from api.cli.main import run
 from tests.support import tiny
-from tests.support.commands import BENCHLOCK, Commands
+from tests.support.commands import BENCHLOCK, Answer, Commands
 from tests.support.digits import GRAPH, locked, model, request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -150,6 +150,13 @@ def at_desk(desk: Commands, monkeypatch: pytest.MonkeyPatch) -> Commands:
     return desk
 
 
+def answered(words: str, capsys: pytest.CaptureFixture[str]) -> Answer:
+    """What the command leaves with ``--json``."""
+    code = run(["--json", *words.split()])
+    said = capsys.readouterr()
+    return Answer(code, json.loads(said.out), said.err)
+
+
 def test_the_files_have_the_faults() -> None:
     """No replacement above missed its text."""
     assert len(set(FILES.values())) == len(FILES)
@@ -158,8 +165,9 @@ def test_the_files_have_the_faults() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_one_clear_message(at_desk: Commands, fault: Fault, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = at_desk.call(*fault.words.split())
+@pytest.mark.usefixtures("at_desk")
+def test_one_clear_message(fault: Fault, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answered(fault.words, capsys)
     assert (answer.code, answer.stderr, [*answer.document]) == (fault.exit, "", ["error"]), answer
     error = answer.document["error"]
     assert error["code"] == fault.code
@@ -175,6 +183,13 @@ def test_one_clear_message(at_desk: Commands, fault: Fault, capsys: pytest.Captu
     assert said.err.startswith(parts[0])
     assert [part for part in (*parts, *fault.says) if part not in said.err] == [], said.err
     assert said.err.count("error: ") == 1
+
+
+@pytest.mark.parametrize("code", sorted({fault.exit for fault in FAULTS.values()}))
+def test_the_installed_command_says_the_same(at_desk: Commands, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one fault for each exit code: the tests above call what it calls, in this process."""
+    words = next(fault.words for fault in FAULTS.values() if fault.exit == code)
+    assert at_desk.call(*words.split()) == answered(words, capsys)
 
 
 def test_without_an_engine_no_container_is_promised(at_desk: Commands) -> None:

@@ -20,12 +20,12 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
 }
 
 
-def on_error(_: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
+def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
     """An error that says what, where and the next step."""
     problem = problem_of(error, REQUEST_ID.get())
     if problem.status >= INTERNAL.status:
         log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
-    return _response(problem)
+    return _response(request, problem)
 
 
 def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -37,22 +37,24 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
     if told.problems:
         told.what = "; ".join(one.what if one.where is None else f"{one.where}: {one.what}" for one in told.problems)
-    return _response(problem_of(told, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault)
+    return _response(
+        request, problem_of(told, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault
+    )
 
 
-def on_fault(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault in the server: its log has all of it, the client its id."""
     log.error("a fault in the server", exc_info=error)
     told = BenchlockError(
         "a fault in the server itself", next_step="its log says more under this request's id: report that"
     )
-    return _response(problem_of(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
+    return _response(request, problem_of(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
 
 
-def on_nesting(_: Request[Any, Any, Any], __: RecursionError) -> Response[bytes]:
+def on_nesting(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
     """What a client sent is nested beyond what is read, here or in the rooms below."""
     told = InvalidInputError("the request is nested without end", next_step="nest it less")
-    return _response(problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+    return _response(request, problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
 
 
 ON_ERRORS: Final = {
@@ -64,17 +66,28 @@ ON_ERRORS: Final = {
 
 
 def _response(
-    problem: Problem, headers: Mapping[str, str] | None = None, *, status: int = 0, fault: Fault | None = None
+    request: Request[Any, Any, Any],
+    problem: Problem,
+    headers: Mapping[str, str] | None = None,
+    *,
+    status: int = 0,
+    fault: Fault | None = None,
 ) -> Response[bytes]:
     if fault is not None:
         problem = msgspec.structs.replace(problem, code=fault.reason, status=status or fault.status)
     given = {name.lower(): value for name, value in (headers or {}).items()}
     return Response(
-        msgspec.json.encode(problem),
+        _without_home(request, msgspec.json.encode(problem)),
         status_code=problem.status,
         media_type=MEDIA_TYPE,
         headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **given},
     )
+
+
+def _without_home(request: Request[Any, Any, Any], body: bytes) -> bytes:
+    """What is said to strangers names no folder of this machine: places are told from the registry's own."""
+    home = msgspec.json.encode(str(request.app.state.service.registry.home)).strip(b'"')
+    return body.replace(home + b"/", b"").replace(home, b"the registry")
 
 
 def _said(request: Request[Any, Any, Any], error: HTTPException) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, blobs, described, health, held, locks, publishing, runs
+from api.http.routes import artifacts, blobs, described, health, held, locks, publishing, runs, upkeep
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
@@ -17,5 +17,6 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     runs.routes,
     held.routes,
     blobs.routes,
+    upkeep.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

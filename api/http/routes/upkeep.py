@@ -1,0 +1,107 @@
+"""Bundles that come in, bytes that are read again, garbage that is freed."""
+
+from typing import Annotated
+
+from litestar import Router, post
+from litestar.openapi.spec import Example
+from litestar.params import Body
+
+from api.client.embedded import EmbeddedRegistry
+from api.http.documented import answers, content
+from api.http.guards import ADMIN, PUBLISH
+from api.http.service import Service
+from api.wire import upkeep as wire
+from artifacts.digest import parse_digest
+from artifacts.progress import SILENT
+from registry.accepting import refuse_missing
+from registry.lockfile import Lock, load
+
+_DIGEST = "sha256:" + "0" * 64
+_BROUGHT = {
+    "lock": _DIGEST,
+    "changed": True,
+    "runs": [{"run": "run/01kam1v3mz4w0q3d5g7h9j2k4m", "changed": True}],
+    "platforms": ["linux/amd64/cpu"],
+    "artifacts": [],
+    "kept_out": [],
+    "blobs": 12,
+    "warnings": [],
+}
+_VERIFIED = {"blobs": 12, "damaged": []}
+_COLLECTED = {"blobs": 3, "bytes": 4096, "dry_run": False, "local": None}
+
+BundleIn = Annotated[wire.BundleSent, Body(examples=[Example(value={"blob": _DIGEST})])]
+VerifyIn = Annotated[wire.ToVerify, Body(examples=[Example(value={"targets": ["model/acme/resnet8@1.0.0"]})])]
+CollectIn = Annotated[wire.ToCollect, Body(examples=[Example(value={"dry_run": True})])]
+
+
+def routes(service: Service) -> Router:
+    """``POST /v1/bundles``, ``POST /v1/verifications`` and ``POST /v1/collections``."""
+    registry = service.registry
+    embedded = EmbeddedRegistry(registry)
+
+    def taken_in(data: wire.BundleSent) -> wire.BundleTold:
+        digest = parse_digest(data.blob)
+        with registry.store.writing():
+            refuse_missing({digest: "the bundle"}, registry.store)
+            return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT))
+
+    @post(
+        "/bundles",
+        opt=PUBLISH,
+        status_code=200,
+        summary="Take in a bundle",
+        responses=answers(
+            "missing-blobs", "integrity", body=True, success={200: content(wire.BundleTold, "What came.", _BROUGHT)}
+        ),
+    )
+    async def take_in(data: BundleIn) -> wire.BundleTold:
+        """Checks a bundle that was sent as a blob, and takes in its blobs, lock and runs; no name here changes."""
+        return await service.work.do(taken_in, data)
+
+    @post(
+        "/verifications",
+        opt=ADMIN,
+        status_code=200,
+        summary="Read bytes again",
+        responses=answers(
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: content(wire.VerifiedTold, "What it found.", _VERIFIED)},
+        ),
+    )
+    async def verify(data: VerifyIn) -> wire.VerifiedTold:
+        """Reads what the targets name, or everything, and compares it with its digests."""
+
+        def looked() -> wire.VerifiedTold:
+            return wire.verified_on_wire(embedded.verify(list(map(named, data.targets)), SILENT, remote=data.remote))
+
+        return await service.work.do(looked)
+
+    def named(target: str) -> str | Lock:
+        """A target that is a lock, by its id or text, as the lock."""
+        if target.startswith("sha256:"):
+            return load(registry.catalogue.get_lock(registry.catalogue.find_lock(target)), target)
+        return load(target, "targets") if "\n" in target else target
+
+    @post(
+        "/collections",
+        opt=ADMIN,
+        status_code=200,
+        summary="Free what nothing names",
+        responses=answers(
+            "integrity", body=True, success={200: content(wire.CollectedTold, "What went, or would go.", _COLLECTED)}
+        ),
+    )
+    async def collect(data: CollectIn) -> wire.CollectedTold:
+        """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day."""
+
+        def freed() -> wire.CollectedTold:
+            return wire.collected_on_wire(
+                embedded.collect(dry_run=data.dry_run, local=data.local), dry_run=data.dry_run
+            )
+
+        return await service.work.do(freed)
+
+    return Router("", route_handlers=[take_in, verify, collect], tags=["upkeep"])

@@ -1,0 +1,124 @@
+"""Looking after a registry: what came in a bundle, what was verified, what was freed."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from api.client.registry import Brought, Freed, Looked
+from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, published_of, published_on_wire
+from api.wire.runs import RunText
+from evaluator.records.runs import RunId
+from registry.names import Kind, Reference, parse_name
+from registry.versions import parse_version
+
+
+class BundleSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bundle that was sent as a blob, by its digest."""
+
+    blob: DigestText
+
+
+class KeptOut(Struct, frozen=True, kw_only=True):
+    """An artifact of a bundle that is not in the catalogue, and why; its lock runs all the same."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    reason: str
+
+
+class RunBrought(Struct, frozen=True, kw_only=True):
+    run: RunText
+    changed: bool
+
+
+class BundleTold(Struct, frozen=True, kw_only=True):
+    """What came in a bundle; ``changed`` is false where all of it was there."""
+
+    lock: DigestText
+    changed: bool
+    runs: tuple[RunBrought, ...]
+    platforms: tuple[str, ...]
+    artifacts: tuple[PublishedVersion, ...]
+    kept_out: tuple[KeptOut, ...]
+    blobs: int
+    warnings: tuple[str, ...]
+
+
+class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to read again: ``KIND/NAME[@CONSTRAINT]``, ``run/ID``, a lock's id or text; everything, if nothing is said.
+
+    ``remote``: in the OCI repository behind the registry.
+    """
+
+    targets: Annotated[tuple[Annotated[str, Meta(max_length=4 << 20)], ...], Meta(max_length=1000)] = ()
+    remote: bool = False
+
+
+class VerifiedTold(Struct, frozen=True, kw_only=True):
+    """How many blobs were read, and what is wrong with which: code, message, where, next."""
+
+    blobs: int
+    damaged: tuple[dict[str, Any], ...]
+
+
+class ToCollect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``local``: also what is kept in the folder of blobs that an OCI repository has."""
+
+    dry_run: bool = False
+    local: bool = False
+
+
+class CollectedTold(Struct, frozen=True, kw_only=True):
+    """How many blobs nothing named, and their bytes."""
+
+    blobs: int
+    bytes: int
+    dry_run: bool
+    local: dict[str, Any] | None
+
+
+def bundle_on_wire(found: Brought) -> BundleTold:
+    return BundleTold(
+        lock=found.lock,
+        changed=found.changed,
+        runs=tuple(RunBrought(run=run, changed=is_new) for run, is_new in found.runs.items()),
+        platforms=found.platforms,
+        artifacts=tuple(map(published_on_wire, found.artifacts)),
+        kept_out=tuple(
+            KeptOut(kind=one.kind, name=one.name, version=str(one.version), reason=reason)
+            for one, reason in found.kept_out.items()
+        ),
+        blobs=found.blobs,
+        warnings=found.warnings,
+    )
+
+
+def bundle_of(told: BundleTold) -> Brought:
+    return Brought(
+        told.lock,
+        told.changed,
+        {RunId(one.run): one.changed for one in told.runs},
+        told.platforms,
+        tuple(map(published_of, told.artifacts)),
+        {Reference(one.kind, parse_name(one.name), parse_version(one.version)): one.reason for one in told.kept_out},
+        told.blobs,
+        told.warnings,
+    )
+
+
+def verified_on_wire(found: Looked) -> VerifiedTold:
+    return VerifiedTold(blobs=found.blobs, damaged=tuple(map(dict, found.damaged)))
+
+
+def verified_of(told: VerifiedTold) -> Looked:
+    return Looked(told.blobs, told.damaged)
+
+
+def collected_on_wire(found: Freed, *, dry_run: bool) -> CollectedTold:
+    local = None if found.local is None else dict(found.local)
+    return CollectedTold(blobs=found.blobs, bytes=found.size, dry_run=dry_run, local=local)
+
+
+def collected_of(told: CollectedTold) -> Freed:
+    return Freed(told.blobs, told.bytes, told.local)

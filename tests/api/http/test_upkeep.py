@@ -1,0 +1,81 @@
+"""Bundles, verification and garbage over HTTP: as the registry in a folder does them."""
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from api.client.embedded import EmbeddedRegistry
+from api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
+from api.wiring import Registry
+from artifacts.digest import digest_bytes
+from artifacts.local import LocalStore
+from artifacts.progress import SILENT
+from tests.api.http.conftest import Client
+from tests.support.bundled import Bundled, bundled
+
+NOTHING = digest_bytes(b"nothing")
+
+
+@pytest.fixture
+def original(tmp_path: Path, schema: Path) -> Bundled:
+    folder = tmp_path / "original"
+    folder.mkdir()
+    return bundled(LocalStore(folder / "blobs"), folder, schema)
+
+
+@pytest.fixture
+def bundle(original: Bundled, tmp_path: Path) -> Path:
+    return original.create(tmp_path / "a.bundle")
+
+
+def test_a_bundle_comes_in_once_and_for_all(
+    client: Client, registry: Registry, original: Bundled, bundle: Path
+) -> None:
+    blob = {"blob": digest_bytes(bundle.read_bytes())}
+    refused = client.post("/v1/bundles", json=blob)
+    assert (refused.status_code, refused.json()["blobs"]) == (409, [blob["blob"]])
+    registry.store.put_file(bundle)
+    answer = client.post("/v1/bundles", json=blob)
+    assert answer.status_code == 200, answer.text
+    told = bundle_of(msgspec.json.decode(answer.content, type=BundleTold))
+    assert (told.lock, told.changed, dict(told.runs)) == (original.lock.id, True, {original.run.id: True})
+    again = bundle_of(msgspec.json.decode(client.post("/v1/bundles", json=blob).content, type=BundleTold))
+    assert again == EmbeddedRegistry(registry).import_bundle(bundle, SILENT)
+    assert not again.changed
+    assert client.get(f"/v1/runs/{original.run.id.removeprefix('run/')}").json()["imported_at"]
+
+
+def test_what_is_no_bundle_is_a_problem(client: Client, registry: Registry) -> None:
+    found = registry.store.put(io.BytesIO(b"no bundle"))
+    answer = client.post("/v1/bundles", json={"blob": found.digest})
+    assert answer.status_code == 422
+    assert str(registry.home) not in answer.text
+
+
+def test_bytes_are_read_again(client: Client, registry: Registry, bundle: Path, original: Bundled) -> None:
+    registry.store.put_file(bundle)
+    client.post("/v1/bundles", json={"blob": digest_bytes(bundle.read_bytes())})
+    targets = ["model/digits", original.run.id, original.lock.id, original.lock.id[:20]]
+    for some in (targets, []):
+        answer = client.post("/v1/verifications", json={"targets": some})
+        found = verified_of(msgspec.json.decode(answer.content, type=VerifiedTold))
+        assert found.blobs
+        assert found.damaged == ()
+    registry.store.delete(original.lock.harness.digest)
+    (fault,) = client.post("/v1/verifications", json={"targets": targets}).json()["damaged"]
+    assert fault["code"] == "integrity"
+    for target, status in (("model/nobody", 404), ("run/1", 422), (NOTHING, 404), ("x", 422), ("a\nb", 422)):
+        assert client.post("/v1/verifications", json={"targets": [target]}).status_code == status, target
+    assert client.post("/v1/verifications", json={"remote": True}).status_code == 422
+
+
+def test_garbage_is_freed(client: Client, registry: Registry) -> None:
+    registry.store.put(io.BytesIO(b"nothing"))
+    for dry_run in (True, False):
+        answer = client.post("/v1/collections", json={"dry_run": dry_run})
+        told = msgspec.json.decode(answer.content, type=CollectedTold)
+        assert (collected_of(told).blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
+        assert registry.store.exists(NOTHING) == dry_run
+    assert client.post("/v1/collections", json={"local": True}).status_code == 422

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from litestar.response.base import ASGIResponse
-from litestar.types import HTTPScope, Receive, Scope, Send
+from litestar.types import Receive, Scope, Send
 
 from api.http.ranges import Part
 from api.http.work import Work
@@ -16,7 +16,7 @@ _BY_PATH: Final = "http.response.pathsend"
 
 
 class BlobResponse(ASGIResponse):
-    """A file, or a part of it. It is open before the first byte is sent: what is removed meanwhile is sent whole."""
+    """A file, or a part of it."""
 
     __slots__ = ("_part", "_path", "_whole", "_work")
 
@@ -31,10 +31,7 @@ class BlobResponse(ASGIResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
-        if cast("HTTPScope", scope)["method"] == "HEAD":
-            await self.start_response(send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif self._part is None and _BY_PATH in (scope.get("extensions") or {}):
+        if self._part is None and _BY_PATH in (scope.get("extensions") or {}):
             await self.start_response(send)
             await send({"type": _BY_PATH, "path": str(self._path)})  # type: ignore[arg-type]
         else:

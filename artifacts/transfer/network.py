@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from httpx import Response as Response  # noqa: PLC0414
 
 _CONNECT_SECONDS = 15.0
-_SILENCE_SECONDS = 60.0  # between two pieces of an answer
+SILENCE_SECONDS = 60.0  # between two pieces of an answer
 _LASTING = {
-    "WRONG_VERSION_NUMBER": "write oci+http:// for a registry of this machine that answers without TLS",
+    "WRONG_VERSION_NUMBER": "write oci+http:// (http:// for `benchlock serve`) if it is of this machine, without TLS",
     "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
 }
 """What to do about errors of TLS, by OpenSSL's word for them: another try meets them again."""
@@ -35,9 +35,14 @@ def connect() -> "Client":
     """
     import httpx  # noqa: PLC0415 - heavy; most commands need no network
 
-    timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
+    timeout = httpx.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
     return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(DIRECT))
+
+
+def patience(seconds: float) -> tuple[float, float, float, float]:
+    """As long as otherwise to connect, to send and for a place in the pool; ``seconds`` for the answer to begin."""
+    return _CONNECT_SECONDS, seconds, SILENCE_SECONDS, SILENCE_SECONDS
 
 
 @contextmanager

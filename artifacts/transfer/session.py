@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from artifacts.errors import UnavailableError
-from artifacts.transfer.network import TransientError, connect, network
+from artifacts.transfer.network import SILENCE_SECONDS, TransientError, connect, network, patience
 from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
 if TYPE_CHECKING:
@@ -138,10 +138,16 @@ class Session:
         return persist(lambda: self.once(method, url, headers=headers, content=content))
 
     def once(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: Content | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: Content | None = None,
+        seconds: float = SILENCE_SECONDS,
     ) -> Answer:
-        """As ``ask``, in one try."""
-        response = self.open(method, url, headers=headers, content=content)
+        """As ``ask``, in one try; ``seconds`` is how long the server may take before it answers."""
+        response = self.open(method, url, headers=headers, content=content, seconds=seconds)
         try:
             with network(url):
                 return self.answer(response, _read(response))
@@ -152,7 +158,13 @@ class Session:
         return Answer(response.status_code, response.headers, content, str(response.url), self.advice)
 
     def open(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: Content | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: Content | None = None,
+        seconds: float = SILENCE_SECONDS,
     ) -> "Response":
         """The answer with its body unread, to be closed by the caller; redirects are followed, within TLS.
 
@@ -161,7 +173,7 @@ class Session:
             InvalidInputError: a redirect to where nothing is fetched from.
         """
         for _ in range(_REDIRECTS + 1):
-            response = self._authorized(method, url, headers or {}, content)
+            response = self._authorized(method, url, headers or {}, content, seconds)
             if response.status_code == BUSY or response.status_code >= SERVER_ERROR:
                 response.close()
                 raise TransientError(
@@ -175,10 +187,12 @@ class Session:
             url = urljoin(url, response.headers["Location"])
         raise UnavailableError(f"{self.home} redirects without end", where=shown_url(url))
 
-    def _authorized(self, method: str, url: str, headers: Mapping[str, str], content: Content | None) -> "Response":
+    def _authorized(
+        self, method: str, url: str, headers: Mapping[str, str], content: Content | None, seconds: float
+    ) -> "Response":
         """The answer, after the server's challenge was met where it made one."""
         known = self._authorization
-        response = self._send(method, url, headers, content, known)
+        response = self._send(method, url, headers, content, known, seconds)
         challenge = response.headers.get("WWW-Authenticate")
         is_met = self._authorize is not None and challenge is not None and self.is_home(url)
         if response.status_code != UNAUTHORIZED or not is_met:
@@ -189,10 +203,16 @@ class Session:
         with self._turn:
             if self._authorization == known:
                 self._authorization = self._authorize(self._pool(), challenge)
-        return self._send(method, url, headers, content, self._authorization)
+        return self._send(method, url, headers, content, self._authorization, seconds)
 
     def _send(
-        self, method: str, url: str, headers: Mapping[str, str], content: Content | None, authorization: str | None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: Content | None,
+        authorization: str | None,
+        seconds: float,
     ) -> "Response":
         host = check_url(url, loopback_http=self.home.plain).hostname or ""
         if not self.is_home(url) and host not in self._redirect_hosts:
@@ -204,7 +224,8 @@ class Session:
             headers = {**headers, "Authorization": authorization}
         with network(url):
             body = content() if callable(content) else content
-            return client.send(client.build_request(method, url, headers=headers, content=body), stream=True)
+            request = client.build_request(method, url, headers=headers, content=body, timeout=patience(seconds))
+            return client.send(request, stream=True)
 
     def is_home(self, url: str) -> bool:
         """Whether ``url`` is of the server itself: nobody else is told who asks."""

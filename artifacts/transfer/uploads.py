@@ -14,7 +14,7 @@ from artifacts.digest import Descriptor, describe, parse_digest
 from artifacts.errors import IntegrityError
 from artifacts.progress import Advance
 from artifacts.store import mismatch
-from artifacts.transfer.network import TransientError
+from artifacts.transfer.network import SILENCE_SECONDS, TransientError
 from artifacts.transfer.notes import Notes
 from artifacts.transfer.session import (
     ACCEPTED,
@@ -35,6 +35,7 @@ PIECE: Final = 64 << 20
 
 _WRITE: Final = 256 << 10  # bytes that are read from the file at once
 _NOTED: Final = 1 << 20  # bytes of a blob that is worth a note
+_FINISHING_SECONDS: Final = 900.0  # a server may have the whole blob to read, or to hand on, before it answers
 _PATIENCE: Final = 2  # refusals of a server that somebody else sends to, before the blob is sent on its own
 _REFUSED: Final = (400, 422)
 _OTHER_BYTES: Final = ("DIGEST", "integrity")
@@ -141,7 +142,7 @@ class Upload:
         headers = {}
         if 0 < self._offset < self._blob.size:
             headers["Content-Range"] = f"{self._offset}-{self._blob.size - 1}"
-        answer = self._send("PUT", url, headers, self._blob.size)
+        answer = self._send("PUT", url, headers, self._blob.size, _FINISHING_SECONDS)
         if answer.status in (NOT_FOUND, RANGE, CONFLICT):
             raise self._lost(answer)
         if answer.status in _REFUSED and any(sign in answer.faults for sign in _OTHER_BYTES):
@@ -153,10 +154,13 @@ class Upload:
         if answer.status not in (CREATED, NO_CONTENT):
             raise answer.refused(f"{self._name} cannot be sent")
 
-    def _send(self, method: str, url: str, headers: dict[str, str], end: int) -> Answer:
+    def _send(
+        self, method: str, url: str, headers: dict[str, str], end: int, seconds: float = SILENCE_SECONDS
+    ) -> Answer:
         """Send what lies between the offset and ``end``."""
         length = {"Content-Length": str(end - self._offset), "Content-Type": "application/octet-stream"}
-        return self._session.once(method, url, headers=headers | length, content=self._pieces(end))
+        pieces = self._pieces(end)
+        return self._session.once(method, url, headers=headers | length, content=pieces, seconds=seconds)
 
     def _pieces(self, end: int) -> Callable[[], Iterator[bytes]]:
         def pieces() -> Iterator[bytes]:

@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             page(self)
 
-    do_HEAD = do_GET  # noqa: N815 - the library's own name
+    do_HEAD = do_POST = do_GET  # noqa: N815 - the library's own names
 
     def reply(self, status: int, content: bytes = b"", **headers: str) -> None:
         """Send an answer of headers and content."""

@@ -81,11 +81,13 @@ def _reading(service: Service) -> BaseRouteHandler:
         if is_known(blob, request.headers.get("if-none-match")):
             await work.do(store.stat, blob)
             return ASGIResponse(status_code=304, headers=headers)
+        if request.method == HttpMethod.HEAD:
+            headers["content-length"] = str((await work.do(store.stat, blob)).size)
+            return ASGIResponse(media_type=_BYTES, headers=headers, is_head_response=True)
         path = await work.do(store.path, blob)
         size = (await work.do(path.stat)).st_size
-        part = None
-        if request.method == HttpMethod.GET and request.headers.get("if-range", headers["etag"]) == headers["etag"]:
-            part = asked_part(request.headers.get("range"), size)
+        is_same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
+        part = asked_part(request.headers.get("range"), size) if is_same else None
         return BlobResponse(path, size, part, headers, work)
 
     return read_blob
@@ -100,6 +102,7 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
         summary="Begin an upload",
         responses=answers(
             "integrity",
+            "range-not-satisfiable",
             body=True,
             success={
                 201: nothing("The blob is there, now or already: Location is its own."),

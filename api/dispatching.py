@@ -7,18 +7,27 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from api.wiring import Registry, connect_engine, now
 from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.progress import Progress
 from evaluator.dispatch.agent import Agent, Workshop
-from evaluator.dispatch.queue import MachineId
+from evaluator.dispatch.matching import wants_of
+from evaluator.dispatch.queue import Explanation, JobWish, MachineId, new_job_id
 from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.submission import wish_of
 from evaluator.dispatch.times import Times
+from evaluator.records.runs import Isolation
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
-from registry.lockfile import Lock, load
+from registry.lockfile import Lock, dump, load
+
+if TYPE_CHECKING:
+    from api.client.queue import HttpQueue
+    from artifacts.transfer.session import Session
 
 LEASE = "BENCHLOCK_LEASE"
 """Seconds that a lease lasts; every agent is told."""
@@ -38,6 +47,14 @@ def open_queue(registry: Registry) -> SqlQueue:
     return SqlQueue(registry.database, now, _times())
 
 
+def leave(registry: Registry, lock: Lock, isolation: Isolation | None, *, allow_code: bool) -> Explanation:
+    """Leave a lock to the workers of an embedded registry. Raises as ``wish_of``."""
+    queue = open_queue(registry)
+    wish = wish_of(lock, registry.store, isolation, now, allow_code=allow_code)
+    registry.catalogue.put_lock(lock)
+    return queue.explain(queue.submit(wish).id)
+
+
 def build_agent(registry: Registry, machine: str, progress: Progress, say: Callable[[str], None]) -> Agent:
     """The agent of this machine on an embedded registry; ``machine`` is its name, or empty.
 
@@ -54,6 +71,75 @@ def build_agent(registry: Registry, machine: str, progress: Progress, say: Calla
 
     workshop = Workshop(registry.home, connect_engine, fetch, build, say)
     return Agent(open_queue(registry), machine_id(machine), workshop, host_lock_path())
+
+
+def is_remote(location: str) -> bool:
+    """Whether a registry is on a server."""
+    return "://" in location
+
+
+def reach_queue(location: str) -> "HttpQueue":
+    """The queue of the registry on a server.
+
+    Raises:
+        InvalidInputError: ``location`` is no URL of a server.
+    """
+    from api.client.queue import HttpQueue  # noqa: PLC0415 - a folder needs none of it
+
+    return HttpQueue(_session(location))
+
+
+def leave_remotely(location: str, lock: Lock, isolation: Isolation | None, *, allow_code: bool) -> Explanation:
+    """Leave a lock to the workers of the registry on a server, which is handed the lock too."""
+    queue = reach_queue(location)
+    queue.keep_lock(dump(lock))
+    wants = wants_of(lock, isolation, confined=False)  # the server reads the model, and knows better
+    return queue.explain(queue.submit(JobWish(new_job_id(now()), lock.id, wants, allow_code)).id)
+
+
+def reach_agent(location: str, machine: str, progress: Progress, say: Callable[[str], None]) -> Agent:
+    """The agent of this machine for the registry on a server: what it needs and makes goes through a folder here.
+
+    Raises:
+        InvalidInputError: ``location`` is no URL of a server, or ``machine`` no name of a machine.
+        UnavailableError: the folder cannot be made.
+    """
+    from artifacts.http.client import connect  # noqa: PLC0415 - as above
+    from artifacts.http.store import HttpStore  # noqa: PLC0415
+    from artifacts.local import LocalStore  # noqa: PLC0415
+    from artifacts.mirrored import MirroredStore  # noqa: PLC0415
+
+    home, queue = _cache(location), reach_queue(location)
+    client = connect(_session(location), home / "uploads")
+    store = MirroredStore(LocalStore(home / "blobs"), HttpStore(client), progress)
+
+    def build(journal: Journal, turn: Turn, engine: Engine | None) -> Runner:
+        return Runner(home, store, journal, engine, now, progress, say, id, turn)
+
+    workshop = Workshop(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
+    return Agent(queue, machine_id(machine), workshop, host_lock_path())
+
+
+def _session(location: str) -> "Session":
+    from artifacts.http.client import session_with  # noqa: PLC0415 - as above
+    from artifacts.http.server import parse_server  # noqa: PLC0415
+
+    return session_with(parse_server(location), os.environ.get("BENCHLOCK_TOKEN"))
+
+
+def _cache(location: str) -> Path:
+    """This machine's folder for a server: below XDG_CACHE_HOME, named by the host and the port."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = base / "benchlock" / (urlsplit(location).netloc.replace(":", "_") or "server")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"the folder for what comes from the server cannot be made: {error.strerror}",
+            where=str(home),
+            next_step="set XDG_CACHE_HOME to a folder that can be written",
+        ) from error
+    return home
 
 
 def machine_id(name: str) -> MachineId:

@@ -26,9 +26,12 @@ JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them.")
 @click.pass_obj
 def worker(invocation: Invocation, machine: str, *, once: bool) -> None:
     """Take jobs from the registry's queue and measure them here, one at a time."""
-    from api.dispatching import build_agent  # noqa: PLC0415
+    from api.dispatching import build_agent, is_remote, reach_agent  # noqa: PLC0415
 
-    agent = build_agent(invocation.folder, machine, invocation.progress, say)
+    if is_remote(invocation.registry):
+        agent = reach_agent(invocation.registry, machine, invocation.progress, say)
+    else:
+        agent = build_agent(invocation.folder, machine, invocation.progress, say)
     say(f"{agent.machine} takes jobs; SIGTERM ends it, and gives its job back")
     done = agent.work(once=once)
     if invocation.as_json:
@@ -123,14 +126,12 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
 def submit(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> None:
     """Leave a lock to the queue's machines; what no machine can take is said at once."""
     from api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from api.wiring import now  # noqa: PLC0415
-    from evaluator.dispatch.submission import wish_of  # noqa: PLC0415
+    from api.dispatching import is_remote, leave, leave_remotely  # noqa: PLC0415
 
-    registry = invocation.folder
-    queue = open_queue(invocation)
-    wish = wish_of(lock, registry.store, isolation, now, allow_code=allow_code)
-    registry.catalogue.put_lock(lock)
-    found = queue.explain(queue.submit(wish).id)
+    if is_remote(invocation.registry):
+        found = leave_remotely(invocation.registry, lock, isolation, allow_code=allow_code)
+    else:
+        found = leave(invocation.folder, lock, isolation, allow_code=allow_code)
     if invocation.as_json:
         output.print_json(explanation_document(found))
         return
@@ -140,6 +141,7 @@ def submit(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", 
 
 def open_queue(invocation: Invocation) -> "Queue":
     """The queue of the registry that the command is for."""
+    from api.dispatching import is_remote, reach_queue  # noqa: PLC0415
     from api.dispatching import open_queue as opened  # noqa: PLC0415
 
-    return opened(invocation.folder)
+    return reach_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)

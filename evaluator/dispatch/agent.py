@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final
 
 from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from evaluator.dispatch import hostlock
 from evaluator.dispatch.journal import LeasedJournal
 from evaluator.dispatch.matching import MachineFacts
@@ -66,26 +66,35 @@ class Agent:
     def work(self, *, once: bool = False) -> int:
         """Take jobs until SIGTERM or SIGINT, or ``once``: until one is over; how many were.
 
+        What does not answer is waited for, from the beginning on.
+
         Raises:
-            UnavailableError: the queue or the host's lock cannot be reached before there is any work.
+            InvalidInputError: the queue does not let this agent in.
         """
         done = 0
         with self._signals():
-            self._enrol()
+            with self._patient():
+                self._enrol()
             while not self._stopping and not (once and done):
-                try:
+                worked = False
+                with self._patient(BenchlockError):
                     worked = self._look()
-                except BenchlockError as error:  # what is away may come back
-                    worked = False
-                    self._tell(str(error))
-                except KeyboardInterrupt:  # between the end of what it was meant for and here
-                    worked = False
                 if worked:
                     self._said = None
                     done += 1
                 elif not self._stopping:
                     self._rest()
         return done
+
+    @contextmanager
+    def _patient(self, kind: type[BenchlockError] = UnavailableError) -> Iterator[None]:
+        """Say what is away: it may come back."""
+        try:
+            yield
+        except kind as error:
+            self._tell(str(error))
+        except KeyboardInterrupt:  # it came between the end of what it was meant for and here
+            pass
 
     def _look(self) -> bool:
         """Whether there was a job, which is over now."""
@@ -96,6 +105,8 @@ class Agent:
                 if descriptor is None:
                     self._tell("something else is measuring on this host")
                     return False
+                if self._facts is None:
+                    self._changes(engine)
                 taken = None if engine is None else hostlock.free(engine, self.queue)
                 if taken is not None:
                     self._tell(taken)

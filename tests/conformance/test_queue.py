@@ -3,6 +3,7 @@
 The second half is a machine of random histories, which holds an implementation against plain values (queue_model.py).
 """
 
+import io
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,13 +23,20 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from litestar.testing import TestClient
 from sqlalchemy import Engine, select
 
+from api.client.queue import HttpQueue
+from api.http.app import create_app
+from api.wiring import Registry
 from artifacts.digest import digest_bytes
 from artifacts.errors import UnknownNameError
+from artifacts.http.client import session_with
+from artifacts.http.server import parse_server
+from artifacts.local import LocalStore
+from artifacts.transfer.session import Session
 from evaluator.dispatch.matching import MachineFacts, Wants
-from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, new_job_id
-from evaluator.dispatch.sql import SqlQueue
+from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.tables import job_results, lease_slots, leases
 from evaluator.records.records import Records
@@ -37,6 +45,7 @@ from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
 from registry.access.scopes import Scopes
+from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine, reading, writing
 from tests.support.queue_model import QueueModel
 from tests.support.queues import (
@@ -63,7 +72,7 @@ class Bench:
 
     def __init__(self, database: Engine) -> None:
         self.database, self.clock = database, Ticking()
-        self.queue: SqlQueue = queue_of(database, self.clock)
+        self.queue: Queue = queue_of(database, self.clock)
         self.records = Records(database)
 
     def enrol(self, *numbers: int, what: MachineFacts | None = None) -> None:
@@ -91,9 +100,33 @@ class Bench:
         return None if found is None else found.outcome
 
 
-@pytest.fixture
-def bench(database: Engine) -> Bench:
-    return Bench(database)
+class Reached(HttpQueue):
+    """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it."""
+
+    def __init__(self, session: Session, behind: Queue) -> None:
+        super().__init__(session)
+        self.submit = behind.submit  # type: ignore[method-assign]
+
+
+@pytest.fixture(params=["sql", "http"])
+def bench(
+    request: pytest.FixtureRequest, database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    made = Bench(database)
+    if request.param == "sql":
+        yield made
+        return
+    behind = made.queue
+    for resource in ("jobs", "leases"):
+        monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
+    store = LocalStore(tmp_path / "blobs")
+    store.put(io.BytesIO(b"result"))
+    registry = Registry(tmp_path, store, Catalogue(database, lambda: NOON), made.records, database)
+    with TestClient(create_app(registry)) as client:
+        session = session_with(parse_server("http://127.0.0.1"))
+        session._client = client
+        made.queue = Reached(session, behind)
+        yield made
 
 
 def test_a_job_is_leased_measured_and_done(bench: Bench) -> None:
@@ -344,7 +377,8 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
         assert connection.execute(select(open_runs.c.run)).scalars().all() == [run]
 
 
-def test_a_lease_and_a_job_belong_to_who_took_them(bench: Bench) -> None:
+def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
+    bench = Bench(database)
     bench.enrol(1)
     mine, other = (Actor(name, Scopes.parse(["run"])) for name in ("token/mine", "token/other"))
     with acting_as(mine):

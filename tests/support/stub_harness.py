@@ -7,13 +7,15 @@ down when. What starts, confines, ends and records it is the same as for the rea
 import base64
 import hashlib
 import io
+import sys
 import zipfile
 from pathlib import Path
 
-from artifacts.digest import Descriptor
+from artifacts.digest import Descriptor, to_hex
+from artifacts.local import LocalStore
 from evaluator.harness_archive import HARNESS_VERSION
-from registry.lockfile import LockedHarness
-from tests.evaluator.runner.evaluation import Evaluation
+from registry.lockfile import LockedFile, LockedHarness, LockedPlatform
+from tests.evaluator.runner.evaluation import NOTHING, Evaluation
 
 _MAIN = """
 import fcntl, json, os, sys, time
@@ -72,6 +74,21 @@ class Stubbed(Evaluation):
             written.writestr(zipfile.ZipInfo("__main__.py"), text)
         kept: Descriptor = self.store.put(io.BytesIO(archive.getvalue()))
         return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
+
+
+def stubbed(store: LocalStore, folder: Path) -> Stubbed:
+    """Locks for processes of this Python, with the stub for their harness."""
+    path = wheel(folder)
+    kept = store.put_file(path)
+    platform = LockedPlatform(
+        os="linux",
+        arch="amd64",
+        device="cpu",
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        wheels_lock=NOTHING.wheels_lock,
+        wheels=(LockedFile(path=f"wheels/{path.name}", sha256=to_hex(kept.digest), size=kept.size),),
+    )
+    return Stubbed(store, folder, platform)
 
 
 def events(log: Path) -> list[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, blobs, described, health, held, locks, publishing, runs, upkeep
+from api.http.routes import artifacts, blobs, described, health, held, jobs, leases, locks, publishing, runs, upkeep
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
@@ -18,5 +18,7 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     held.routes,
     blobs.routes,
     upkeep.routes,
+    jobs.routes,
+    leases.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

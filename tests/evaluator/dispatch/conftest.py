@@ -1,6 +1,5 @@
 """A registry in a folder, locks whose harness does nothing, and an agent that runs them as processes."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine as Database
 
-from artifacts.digest import Digest, to_hex
+from artifacts.digest import Digest
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from evaluator.dispatch.agent import Agent, Workshop
@@ -21,9 +20,8 @@ from evaluator.records.records import Records
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
 from registry.catalogue.catalogue import Catalogue
-from registry.lockfile import Lock, LockedFile, LockedPlatform, load
-from tests.evaluator.runner.evaluation import NOTHING
-from tests.support.stub_harness import Stubbed, wheel
+from registry.lockfile import Lock, load
+from tests.support.stub_harness import Stubbed, stubbed
 
 
 def now() -> datetime:
@@ -74,16 +72,4 @@ class Site:
 def site(database: Database, tmp_path: Path) -> Site:
     home = tmp_path / "registry"
     home.mkdir()
-    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
-    store, path = LocalStore(home / "blobs"), wheel(tmp_path)
-    kept = store.put_file(path)
-    platform = LockedPlatform(
-        os="linux",
-        arch="amd64",
-        device="cpu",
-        python=minor,
-        wheels_lock=NOTHING.wheels_lock,
-        wheels=(LockedFile(path=f"wheels/{path.name}", sha256=to_hex(kept.digest), size=kept.size),),
-    )
-    evaluation = Stubbed(store, tmp_path, platform)
-    return Site(home, database, evaluation, Times(3))
+    return Site(home, database, stubbed(LocalStore(home / "blobs"), tmp_path), Times(3))

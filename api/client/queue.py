@@ -1,0 +1,131 @@
+"""The queue of a registry on a server: every verb is one request."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from api.wire import jobs as wire
+from api.wire.locks import Given, KeptLock
+from api.wire.problems import Problem, error_of
+from api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
+from artifacts.digest import Digest
+from artifacts.errors import UnavailableError
+from artifacts.transfer.session import Answer, Session
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import (
+    Beat,
+    Explanation,
+    Fence,
+    Job,
+    JobId,
+    JobWish,
+    Lease,
+    Machine,
+    MachineId,
+)
+from evaluator.dispatch.states import Ended, JobState, Phase
+from evaluator.records.runs import RunEnd, RunId, RunStart
+
+_T = TypeVar("_T")
+_FAILED: Final = 400
+_JSON: Final = {"content-type": "application/json"}
+
+
+class HttpQueue:
+    """A ``Queue`` behind a session. A verb is asked for once: whoever must have an answer asks again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._name: str | None = None
+
+    def submit(self, wish: JobWish) -> Job:
+        asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
+        return wire.job_of(self._ask("POST", "jobs", wire.JobOnWire, asked))
+
+    def job(self, job: JobId) -> Job:
+        return wire.job_of(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
+
+    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
+        wanted = f"&state={state}" if state else ""
+        return [wire.job_of(one) for one in self._ask("GET", f"jobs?limit={limit}{wanted}", wire.JobPage).jobs]
+
+    def cancel(self, job: JobId) -> Job:
+        return wire.job_of(self._ask("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
+
+    def explain(self, job: JobId) -> Explanation:
+        return wire.explanation_of(self._ask("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+        self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document()))
+
+    def machines(self) -> Sequence[Machine]:
+        return [wire.machine_of(one) for one in self._ask("GET", "machines", wire.MachinePage).machines]
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))
+
+    def lease(self, machine: MachineId, boot: str) -> Lease | None:
+        found = self._ask("POST", "leases", wire.LeaseAnswer, wire.LeaseAsked(machine=machine, boot=boot)).lease
+        return None if found is None else wire.lease_of(found)
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        body: RunBegun = begun_on_wire(start)
+        found = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
+        return None if found is None else start_of(found)
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase)).answer
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        body = wire.Committed(run=run, end=over_on_wire(end))
+        return wire.job_of(self._ask("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
+
+    def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        self._tell("POST", f"leases/{fence}/release", {"ended": ended, "reason": reason})
+
+    def holds(self, fence: Fence) -> bool:
+        return self._ask("GET", f"leases/{fence}", wire.Holding).holds
+
+    def name(self) -> str:
+        if self._name is None:
+            self._name = self._ask("GET", "queue", wire.QueueTold).name
+        return self._name
+
+    def lock_text(self, lock: Digest) -> str:
+        """The file of a lock that the registry has."""
+        return self._ask("GET", f"locks/{lock}", KeptLock).text
+
+    def keep_lock(self, text: str) -> None:
+        """Have the registry keep the lock of that file."""
+        self._ask("POST", "locks", KeptLock, Given(text=text))
+
+    def _tell(self, method: str, path: str, body: object) -> None:
+        self._answered(method, path, body)
+
+    def _ask(self, method: str, path: str, kind: type[_T], body: object = None) -> _T:
+        answer = self._answered(method, path, body)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError as error:
+            raise UnavailableError(
+                f"the server's answer is none that is understood here: {error}",
+                where=answer.url,
+                next_step="use the version of benchlock that the server has",
+            ) from error
+
+    def _answered(self, method: str, path: str, body: object) -> Answer:
+        content = None if body is None else msgspec.json.encode(body)
+        answer = self._session.once(
+            method, self._session.url(path), headers=_JSON if content else None, content=content
+        )
+        if answer.status >= _FAILED:
+            with suppress(msgspec.MsgspecError):
+                raise error_of(msgspec.json.decode(answer.content, type=Problem))
+            raise answer.refused(f"{method} {path}")
+        return answer
+
+
+def _tail(job: JobId) -> str:
+    return job.partition("/")[2]

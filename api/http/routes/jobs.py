@@ -1,0 +1,177 @@
+"""Jobs: runs that are left to workers; submitted, watched, explained, cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import Router, delete, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter, QueryParameter
+from litestar.response import ServerSentEvent, ServerSentEventMessage
+from msgspec import UNSET
+
+from api.dispatching import open_queue
+from api.http.documented import answers, content
+from api.http.guards import READ, RUN
+from api.http.pages import Limit, bounded
+from api.http.service import Service
+from api.wire import jobs as wire
+from api.wiring import Registry, now
+from artifacts.digest import parse_digest
+from evaluator.dispatch.queue import JobId, Queue, parse_job_id
+from evaluator.dispatch.states import TERMINAL, JobState
+from evaluator.dispatch.submission import wish_of
+from registry.lockfile import load
+
+_LOOKS: Final = 0.5
+"""Seconds between two looks at a job that is watched."""
+_ALIVE: Final = 15.0
+"""Seconds after which a watcher is sent something, whatever happens: it may be gone."""
+
+_ID = "job/01kam1v3mz4w0q3d5g7h9j2k4m"
+_LOCK = "sha256:" + "0" * 64
+JOB: Any = {
+    "job": _ID,
+    "lock": _LOCK,
+    "state": "leased",
+    "phase": "measuring",
+    "machine": "m-5f0c3a9d1b22",
+    "run": "run/01kam1v3mz4w0q3d5g7h9j2k4m",
+    "lost": 0,
+    "engine": 0,
+    "crash": 0,
+    "cancel_asked": False,
+    "failure": None,
+    "reason": None,
+    "again_in": None,
+    "submitted_at": "2026-11-21T12:00:00Z",
+}
+_WHY = {
+    "job": JOB | {"state": "queued", "phase": None, "machine": None, "run": None},
+    "blocked": True,
+    "why": "no machine can take it: 0 of 1 fit; the nearest is m-5f0c3a9d1b22, and it lacks: asks for 8 CPUs",
+    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": ["asks for 8 CPUs"], "obstacle": None}],
+    "ahead": 0,
+}
+
+_EVENT = f"event: job\r\ndata: {msgspec.json.encode(JOB).decode()}\r\n\r\n"
+
+JobIn = Annotated[
+    str,
+    Parameter(
+        description="The 26 characters of its id.", max_length=30, examples=[Example(value=_ID.removeprefix("job/"))]
+    ),
+]
+AskedIn = Annotated[wire.JobAsked, Body(examples=[Example(value={"lock": _LOCK})])]
+StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/jobs``."""
+    registry, queue, work = service.registry, open_queue(service.registry), service.work
+
+    @post(
+        "/jobs",
+        opt=RUN,
+        status_code=201,
+        summary="Leave a run to the workers",
+        responses=answers("unknown-name", "integrity", "unavailable", body=True, success=_job(201)),
+    )
+    async def submit(data: AskedIn) -> wire.JobOnWire:
+        """A lock that is kept here (`POST /v1/locks`), run once. `explanation` says who may take it."""
+        return await work.do(_submitted, registry, queue, data)
+
+    @get(
+        "/jobs",
+        opt=READ,
+        summary="List jobs",
+        responses=answers("invalid-input", success={200: content(wire.JobPage, "Jobs.", {"jobs": [JOB]})}),
+    )
+    async def list_jobs(in_state: StateIs = None, limit: Limit = None) -> wire.JobPage:
+        """The newest, newest first."""
+        found = await work.do(queue.jobs, state=in_state, limit=bounded(limit, service.settings))
+        return wire.JobPage(jobs=tuple(map(wire.job_on_wire, found)))
+
+    @get(
+        "/jobs/{job_id:str}",
+        opt=READ,
+        summary="Read a job",
+        responses=answers("unknown-name", "invalid-input", success=_job(200)),
+    )
+    async def read(job_id: JobIn) -> wire.JobOnWire:
+        """Where it is, or how it ended."""
+        return wire.job_on_wire(await work.do(queue.job, _id(job_id)))
+
+    @delete(
+        "/jobs/{job_id:str}",
+        opt=RUN,
+        status_code=200,
+        summary="Cancel a job",
+        responses=answers("unknown-name", "invalid-input", success=_job(200)),
+    )
+    async def cancel(job_id: JobIn) -> wire.JobOnWire:
+        """At once where no worker has it, else as soon as its worker hears of it; an ended one stays as it is."""
+        return wire.job_on_wire(await work.do(queue.cancel, _id(job_id)))
+
+    @get(
+        "/jobs/{job_id:str}/explanation",
+        opt=READ,
+        summary="Why is a job where it is?",
+        responses=answers("unknown-name", "invalid-input", success={200: content(wire.ExplanationTold, "Why.", _WHY)}),
+    )
+    async def explain(job_id: JobIn) -> wire.ExplanationTold:
+        """What each machine lacks for it, the nearest first."""
+        return wire.explanation_on_wire(await work.do(queue.explain, _id(job_id)))
+
+    @get(
+        "/jobs/{job_id:str}/events",
+        opt=READ,
+        summary="Watch a job",
+        media_type="text/event-stream",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            success={200: content(str, "An event `job` a change, to its end.", _EVENT, "text/event-stream")},
+        ),
+    )
+    async def watch(job_id: JobIn) -> ServerSentEvent:
+        """Server-sent events: the job as it is, and again whenever it changes, until it is over."""
+        id_ = _id(job_id)
+        await work.do(queue.job, id_)
+        return ServerSentEvent(_events(service, queue, id_))
+
+    return Router("", route_handlers=[submit, list_jobs, read, cancel, explain, watch], tags=["jobs"])
+
+
+async def _events(service: Service, queue: Queue, job: JobId) -> AsyncIterator[ServerSentEventMessage]:
+    last, silent = None, 0.0
+    while not service.ending.is_set():
+        found = await service.work.do(queue.job, job)
+        told = wire.job_on_wire(found)
+        if told != last:
+            last, silent = told, 0.0
+            yield ServerSentEventMessage(event="job", data=msgspec.json.encode(told).decode())
+        if found.state in TERMINAL:
+            return
+        if silent >= _ALIVE:
+            silent = 0.0
+            yield ServerSentEventMessage(comment="still watching")
+        await asyncio.sleep(_LOOKS)
+        silent += _LOOKS
+
+
+def _submitted(registry: Registry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
+    lock = load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
+    job = None if data.job is UNSET else parse_job_id(data.job)
+    wish = wish_of(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
+    return wire.job_on_wire(queue.submit(wish))
+
+
+def _id(text: str) -> JobId:
+    return parse_job_id(f"job/{text}")
+
+
+def _job(status: int) -> dict[int, ResponseSpec]:
+    return {status: content(wire.JobOnWire, "The job.", JOB)}

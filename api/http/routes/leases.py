@@ -1,0 +1,260 @@
+"""What workers ask: to be known, for work, to hold it, and to record what came of it."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from litestar import Router, get, patch, post, put
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter
+
+from api.dispatching import open_queue
+from api.http.documented import answers, content
+from api.http.guards import ADMIN, READ, RUN
+from api.http.routes.jobs import JOB
+from api.http.routes.runs import BEGUN
+from api.http.service import Service
+from api.wire import jobs as wire
+from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
+from api.wiring import Registry
+from artifacts.digest import Descriptor
+from artifacts.errors import InvalidInputError
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
+from evaluator.records.runs import RunEnd, RunId
+
+_LOOKS: Final = 1.0
+"""Seconds between two looks for work, for a machine that waits."""
+
+_BOOT = "0f6e0c5c-f41a-4b86-b5d1-a4f2c0ffee00"
+_MACHINE = "m-5f0c3a9d1b22"
+_FACTS: Any = {
+    "host": {
+        "os": "linux",
+        "arch": "amd64",
+        "cpus": 2,
+        "memory": 8 << 30,
+        "accelerators": [],
+        "without": "nvidia-smi is not there",
+    },
+    "engine": "Engine 27.5",
+    "cpu_model": "A CPU",
+    "kernel": "Linux 6.1",
+    "governor": None,
+}
+_KNOWN = {
+    "machine": _MACHINE,
+    "boot": _BOOT,
+    "facts": _FACTS,
+    "draining": None,
+    "unseen": 2.5,
+    "gone": False,
+    "job": JOB["job"],
+}
+_LEASE = {
+    "fence": 7,
+    "job": JOB["job"],
+    "lock": JOB["lock"],
+    "isolation": None,
+    "allow_code": False,
+    "queue": "5d41402abc4b2a76b9719d911017c592",
+    "seconds": 60.0,
+}
+_END = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}
+
+NameIn = Annotated[
+    str,
+    Parameter(
+        description="The machine's name.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        examples=[Example(value=_MACHINE)],
+    ),
+]
+FenceIn = Annotated[
+    str,
+    Parameter(description="The lease's fence.", pattern=r"^[0-9]{1,18}$", examples=[Example(value="7")]),
+]
+EnrolIn = Annotated[wire.Enrolment, Body(examples=[Example(value={"boot": _BOOT, "facts": _FACTS})])]
+DrainIn = Annotated[wire.Draining, Body(examples=[Example(value={"draining": "its owner wants it"})])]
+LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[Example(value={"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
+BeatIn = Annotated[wire.Beating, Body(examples=[Example(value={"phase": "measuring"})])]
+BeginIn = Annotated[RunBegun, Body(examples=[Example(value=BEGUN)])]
+CommitIn = Annotated[wire.Committed, Body(examples=[Example(value={"run": JOB["run"], "end": _END})])]
+ReleaseIn = Annotated[wire.Release, Body(examples=[Example(value={"ended": "returned", "reason": "asked to end"})])]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/machines``, ``/v1/leases`` and ``/v1/queue``."""
+    queue = open_queue(service.registry)
+    handlers = [*_machines(service, queue), *_leases(service, queue), *_runs(service, queue)]
+    return Router("", route_handlers=handlers, tags=["workers"])
+
+
+def _machines(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    @get(
+        "/queue",
+        opt=READ,
+        summary="The queue's name",
+        responses=answers(success={200: content(wire.QueueTold, "Its name.", {"name": _LEASE["queue"]})}),
+    )
+    async def name() -> wire.QueueTold:
+        """What the containers of its workers carry as a label."""
+        return wire.QueueTold(name=await work.do(queue.name))
+
+    @get(
+        "/machines",
+        opt=READ,
+        summary="List machines",
+        responses=answers(success={200: content(wire.MachinePage, "The machines.", {"machines": [_KNOWN]})}),
+    )
+    async def machines() -> wire.MachinePage:
+        """Every machine that ever was enrolled."""
+        return wire.MachinePage(machines=tuple(map(wire.machine_on_wire, await work.do(queue.machines))))
+
+    @put(
+        "/machines/{name:str}",
+        opt=RUN,
+        status_code=204,
+        summary="Enrol a machine",
+        responses=answers("invalid-input", body=True),
+    )
+    async def enrol(name: NameIn, data: EnrolIn) -> None:
+        """What it is, before it asks for work and whenever that has changed."""
+        await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts))
+
+    @patch(
+        "/machines/{name:str}",
+        opt=ADMIN,
+        status_code=204,
+        summary="Drain or resume a machine",
+        responses=answers("unknown-name", "invalid-input", body=True),
+    )
+    async def drain(name: NameIn, data: DrainIn) -> None:
+        """Give it no more jobs, or some again."""
+        await work.do(queue.drain, MachineId(name), data.draining)
+
+    return [name, machines, enrol, drain]
+
+
+def _leases(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    async def wait(asked: wire.LeaseAsked) -> Lease | None:
+        left = asked.wait
+        while True:
+            found = await work.do(queue.lease, MachineId(asked.machine), asked.boot)
+            if found is not None or left <= 0 or service.ending.is_set():
+                return found
+            await asyncio.sleep(min(left, _LOOKS))
+            left -= _LOOKS
+
+    @post(
+        "/leases",
+        opt=RUN,
+        status_code=200,
+        summary="Ask for work",
+        responses=answers(
+            "unknown-name", body=True, success={200: content(wire.LeaseAnswer, "A lease, or none.", {"lease": _LEASE})}
+        ),
+    )
+    async def lease(data: LeaseIn) -> wire.LeaseAnswer:
+        """A job that the machine may take, waiting for one up to `wait` seconds."""
+        found = await wait(data)
+        return wire.LeaseAnswer(lease=None if found is None else wire.lease_on_wire(found))
+
+    @get(
+        "/leases/{fence:str}",
+        opt=READ,
+        summary="Does a lease hold?",
+        responses=answers("invalid-input", success={200: content(wire.Holding, "Whether.", {"holds": True})}),
+    )
+    async def holds(fence: FenceIn) -> wire.Holding:
+        """Asked by whoever finds a container that carries its fence."""
+        return wire.Holding(holds=await work.do(queue.holds, _fence(fence)))
+
+    @patch(
+        "/leases/{fence:str}",
+        opt=RUN,
+        summary="Hold a lease",
+        responses=answers(
+            "invalid-input", body=True, success={200: content(wire.Beaten, "Go on?", {"answer": "keep"})}
+        ),
+    )
+    async def beat(fence: FenceIn, data: BeatIn) -> wire.Beaten:
+        """For its length from now on; `cancel` and `lost` say to end what runs under it."""
+        return wire.Beaten(answer=await work.do(queue.beat, _fence(fence), data.phase))
+
+    @post(
+        "/leases/{fence:str}/release",
+        opt=RUN,
+        status_code=204,
+        summary="Give a lease back",
+        responses=answers("invalid-input", body=True),
+    )
+    async def release(fence: FenceIn, data: ReleaseIn) -> None:
+        """Without a result; nothing happens where it holds no more."""
+        await work.do(queue.release, _fence(fence), data.ended, data.reason)
+
+    return [lease, holds, beat, release]
+
+
+def _runs(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    @post(
+        "/leases/{fence:str}/run",
+        opt=RUN,
+        status_code=200,
+        summary="Begin the run of a lease",
+        responses=answers(
+            "invalid-input",
+            body=True,
+            success={200: content(wire.Began, "The start as recorded, or null: the lease is over.", {"start": BEGUN})},
+        ),
+    )
+    async def begin(fence: FenceIn, data: BeginIn) -> wire.Began:
+        """The same start again changes nothing; its `attempt` is counted here."""
+        started = await work.do(queue.begin, _fence(fence), start_of(data))
+        return wire.Began(start=None if started is None else begun_on_wire(started))
+
+    @put(
+        "/leases/{fence:str}/run",
+        opt=RUN,
+        summary="Commit the run of a lease",
+        responses=answers(
+            "refused",
+            "invalid-input",
+            body=True,
+            success={200: content(wire.JobOnWire, "What becomes of the job.", JOB)},
+        ),
+    )
+    async def commit(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
+        """The run's end and the job's next state, at once; 409 where the lease is over, and the run is abandoned.
+
+        What the end names is sent before (`/v1/blobs`). The same again has the same answer.
+        """
+        end = end_of(data.end)
+        return wire.job_on_wire(await work.do(_committed, service.registry, queue, _fence(fence), RunId(data.run), end))
+
+    return [begin, commit]
+
+
+def _fence(text: str) -> Fence:
+    return Fence(int(text))
+
+
+def _committed(registry: Registry, queue: Queue, fence: Fence, run: RunId, end: RunEnd) -> Job:
+    with registry.store.writing():
+        _check_blobs(registry, tuple(end.blobs.values()))
+        return queue.commit(fence, run, end)
+
+
+def _check_blobs(registry: Registry, blobs: tuple[Descriptor, ...]) -> None:
+    for blob in blobs:
+        if not registry.store.exists(blob.digest) or registry.store.stat(blob.digest).size != blob.size:
+            raise InvalidInputError(
+                f"the registry has no blob {blob.digest} of {blob.size} bytes",
+                where=blob.digest,
+                next_step="send it first",
+            )

@@ -1,0 +1,276 @@
+"""Jobs, leases and machines on the way, read by the server and by agents, and said by both."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.wire.artifacts import DigestText
+from api.wire.runs import RunBegun, RunOver, RunText
+from artifacts.digest import Digest
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import Beat, Explanation, Fence, Job, JobId, Lease, Machine, MachineId, Standing
+from evaluator.dispatch.states import JobState, Phase, Tally
+from evaluator.dispatch.times import Times
+from evaluator.records.runs import Isolation, RunId
+
+JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
+MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
+Boot = Annotated[str, Meta(min_length=1, max_length=64)]
+Reason = Annotated[str, Meta(max_length=4000)]
+FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
+Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
+"""How an agent gives a lease back that has no run. That nobody heard of it is the queue's to say."""
+LONGEST_WAIT = 25.0
+"""Seconds that an agent may wait for work in one request."""
+
+
+class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock that the registry has, to be run once by a worker. The same ``job`` again is the same job."""
+
+    lock: DigestText
+    isolation: Isolation | None = None
+    allow_code: bool = False
+    job: JobText | UnsetType = UNSET
+
+
+class JobOnWire(Struct, frozen=True, kw_only=True):
+    """A job. ``run`` is its result, else the run of its last lease; ``again_in`` seconds it is tried again."""
+
+    job: JobText
+    lock: DigestText
+    state: JobState
+    phase: Phase | None
+    machine: str | None
+    run: RunText | None
+    lost: int
+    engine: int
+    crash: int
+    cancel_asked: bool
+    failure: str | None
+    reason: str | None
+    again_in: float | None
+    submitted_at: datetime
+
+
+class JobPage(Struct, frozen=True, kw_only=True):
+    """Jobs, newest first."""
+
+    jobs: tuple[JobOnWire, ...]
+
+
+class StandingTold(Struct, frozen=True, kw_only=True):
+    """What stands between a job and a machine; nothing where it may take it."""
+
+    machine: str
+    lacks: tuple[str, ...]
+    obstacle: str | None
+
+
+class ExplanationTold(Struct, frozen=True, kw_only=True):
+    """Why a job is where it is. ``blocked``: no machine can take it as things are."""
+
+    job: JobOnWire
+    blocked: bool
+    why: str
+    machines: tuple[StandingTold, ...]
+    ahead: int
+
+
+class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a machine is, in this boot."""
+
+    boot: Boot
+    facts: dict[str, Any]
+
+
+class MachineOnWire(Struct, frozen=True, kw_only=True):
+    """A machine as known; ``unseen`` are the seconds since it was heard of."""
+
+    machine: str
+    boot: str
+    facts: dict[str, Any]
+    draining: str | None
+    unseen: float
+    gone: bool
+    job: JobText | None
+
+
+class MachinePage(Struct, frozen=True, kw_only=True):
+    """Every machine, by name."""
+
+    machines: tuple[MachineOnWire, ...]
+
+
+class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a machine gets no more jobs; null gives it some again."""
+
+    draining: Annotated[str, Meta(min_length=1, max_length=500)] | None
+
+
+class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine asks for work, and waits for some so many seconds."""
+
+    machine: MachineText
+    boot: Boot
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+
+
+class LeaseOnWire(Struct, frozen=True, kw_only=True):
+    """A lease: for ``seconds`` from the asking, and again from each beat."""
+
+    fence: int
+    job: JobText
+    lock: DigestText
+    isolation: Isolation | None
+    allow_code: bool
+    queue: str
+    seconds: float
+
+
+class LeaseAnswer(Struct, frozen=True, kw_only=True):
+    """A lease, or null where there is no work."""
+
+    lease: LeaseOnWire | None
+
+
+class Beating(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is being done under a lease."""
+
+    phase: Phase
+
+
+class Beaten(Struct, frozen=True, kw_only=True):
+    """Go on, end it since it was cancelled, or end it since it is lost."""
+
+    answer: Beat
+
+
+class Holding(Struct, frozen=True, kw_only=True):
+    """Whether a lease holds."""
+
+    holds: bool
+
+
+class QueueTold(Struct, frozen=True, kw_only=True):
+    """The queue's own name, which the containers of its workers carry."""
+
+    name: str
+
+
+class Began(Struct, frozen=True, kw_only=True):
+    """The start as recorded, or null where the lease holds no more."""
+
+    start: RunBegun | None
+
+
+class Committed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of a lease's run."""
+
+    run: RunText
+    end: RunOver
+
+
+class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a lease is given back."""
+
+    ended: Released
+    reason: Reason
+
+
+def job_on_wire(job: Job) -> JobOnWire:
+    return JobOnWire(
+        job=job.id,
+        lock=job.lock,
+        state=job.state,
+        phase=job.phase,
+        machine=job.machine,
+        run=job.run,
+        lost=job.tally.lost,
+        engine=job.tally.engine,
+        crash=job.tally.crash,
+        cancel_asked=job.cancel_asked,
+        failure=job.failure,
+        reason=job.reason,
+        again_in=job.due,
+        submitted_at=job.submitted_at,
+    )
+
+
+def job_of(job: JobOnWire) -> Job:
+    return Job(
+        id=JobId(job.job),
+        lock=Digest(job.lock),
+        state=job.state,
+        phase=job.phase,
+        machine=None if job.machine is None else MachineId(job.machine),
+        run=None if job.run is None else RunId(job.run),
+        tally=Tally(job.lost, job.engine, job.crash),
+        cancel_asked=job.cancel_asked,
+        failure=job.failure,
+        reason=job.reason,
+        due=job.again_in,
+        submitted_at=job.submitted_at,
+    )
+
+
+def explanation_on_wire(found: Explanation) -> ExplanationTold:
+    machines = tuple(
+        StandingTold(machine=one.machine, lacks=one.lacks, obstacle=one.obstacle) for one in found.machines
+    )
+    return ExplanationTold(
+        job=job_on_wire(found.job), blocked=found.blocked, why=found.sentence, machines=machines, ahead=found.ahead
+    )
+
+
+def explanation_of(told: ExplanationTold) -> Explanation:
+    machines = tuple(Standing(MachineId(one.machine), one.lacks, one.obstacle) for one in told.machines)
+    return Explanation(job_of(told.job), told.blocked, told.why, machines, told.ahead)
+
+
+def machine_on_wire(machine: Machine) -> MachineOnWire:
+    return MachineOnWire(
+        machine=machine.id,
+        boot=machine.boot,
+        facts=machine.facts.document(),
+        draining=machine.draining,
+        unseen=machine.unseen,
+        gone=machine.gone,
+        job=machine.job,
+    )
+
+
+def machine_of(told: MachineOnWire) -> Machine:
+    return Machine(
+        id=MachineId(told.machine),
+        boot=told.boot,
+        facts=MachineFacts.read(told.facts),
+        draining=told.draining,
+        unseen=told.unseen,
+        gone=told.gone,
+        job=None if told.job is None else JobId(told.job),
+    )
+
+
+def lease_on_wire(lease: Lease) -> LeaseOnWire:
+    return LeaseOnWire(
+        fence=lease.fence,
+        job=lease.job,
+        lock=lease.lock,
+        isolation=lease.isolation,
+        allow_code=lease.allow_code,
+        queue=lease.queue,
+        seconds=lease.times.lease,
+    )
+
+
+def lease_of(told: LeaseOnWire) -> Lease:
+    return Lease(
+        Fence(told.fence),
+        JobId(told.job),
+        Digest(told.lock),
+        told.isolation,
+        told.allow_code,
+        told.queue,
+        Times(told.seconds),
+    )

@@ -1,0 +1,22 @@
+"""How each database finds the next job, in its own words."""
+
+from sqlalchemy import text
+
+from benchmarks.queueing.places import Place
+from evaluator.dispatch.claiming import POSTGRESQL, SQLITE
+
+
+def plan(place: Place) -> list[str]:
+    """The plan of the question which job a machine gets."""
+    engine = place.open()
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            told = connection.execute(
+                text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {POSTGRESQL}"), {"machine": "m0", "heads": 8}
+            )
+            found = [str(row[0]) for row in told]
+        else:
+            told = connection.execute(text(f"EXPLAIN QUERY PLAN {SQLITE}"), {"machine": "m0"})
+            found = [str(row.detail) for row in told]
+    engine.dispose()
+    return found

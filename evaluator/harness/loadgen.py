@@ -123,10 +123,15 @@ def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, 
     lg.DestroySUT(system)
     if errors:
         raise errors[0]
-    return _account(folder)
+    return read_account(folder)
 
 
-def _account(folder: Path) -> Log:
+def read_account(folder: Path) -> Log:
+    """LoadGen's account of the run whose logs lie in ``folder``.
+
+    Raises:
+        Failure: ``loadgen-invalid``: it logged an error, a minimum was not met, or the account is not complete.
+    """
     with failing("loadgen-invalid", _DETAIL):
         log = read_log(folder / _DETAIL)
     if log.errors:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .. import loadgen
 from ..audits import summed
 from ..failures import Failure
 from ..job import Job
@@ -21,33 +22,61 @@ _MOST_PROBES = 40
 # rate, and a rate alone no longer decides; LoadGen's account of them would hold infinities.
 _LEAST_SHARE = 1e-3
 _GREATEST_SHARE = 1e3
-_PROBED = ("queries", "qps", "valid", "completed_qps", "latency_p99_ns")
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """The report on all probes: each a fresh process, in which LoadGen decides whether the rate is answered.
 
+    The first is the performance phase of the same run, whose rate the search starts from.
+
     Raises:
         Failure: that of a probe that failed; ``loadgen-invalid``: not even a thousandth of the rate is answered.
     """
     assert isinstance(job.scenario, Server)
-    probes: list[dict[str, Any]] = []
+    start = job.scenario.target_qps
+    timed = loadgen.read_account(output / "loadgen")
+    probes = [{"phase": "performance", **probed(start, timed)}]
     reports: list[dict[str, Any]] = []
     progress = Progress("peak", _MOST_PROBES)
 
     def probe(rate: float) -> bool:
         report, _ = run_phase("probe", folder, output, job.threads, rate)
         reports.append(report)
-        probes.append({key: report["probe"][key] for key in _PROBED})
-        progress.at(len(probes))
+        probes.append({"phase": "peak", **report["probe"]})
+        progress.at(len(reports))
         return bool(report["probe"]["valid"])
 
-    low, high = search(probe, job.scenario.target_qps)
+    low, high = search(repeating(probe, start, timed=timed.valid), start)
     progress.finish()
     return {
         "peak": {"qps": low, "failed_qps": high, "target_latency": job.scenario.target_latency, "probes": probes},
         "audits": {"answers": summed(report["audits"]["answers"] for report in reports)},
         **{key: reports[-1][key] for key in ("threads", "device", "timings")},
+    }
+
+
+def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> Callable[[float], bool]:
+    """Whether a rate is answered: one of two probes of it is valid.
+
+    A host that is disturbed for a moment makes a probe invalid, and makes none valid; the search never comes back to a
+    rate. At ``start`` the first probe was ``timed``, the verdict on the performance phase.
+    """
+
+    def answered(rate: float) -> bool:
+        return (timed if rate == start else probe(rate)) or probe(rate)
+
+    return answered
+
+
+def probed(rate: float, log: loadgen.Log) -> dict[str, Any]:
+    """What is kept of a probe."""
+    results = log.results
+    return {
+        "qps": rate,
+        "valid": log.valid,
+        "queries": results["result_query_count"],
+        "completed_qps": results["result_completed_samples_per_sec"],
+        "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
     }
 
 

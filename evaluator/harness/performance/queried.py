@@ -14,7 +14,7 @@ from ..failures import Failure, failing
 from ..job import Job
 from ..predictors import Tensors
 from ..scenarios import Queried, Server
-from . import tracing
+from . import peak, tracing
 from .accounts import account, columns_of, described
 from .loaded import Loaded
 from .meter import Meter, save
@@ -82,13 +82,7 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "is: raise min_queries (459 is the least)",
         )
     return {
-        "probe": {
-            "qps": scenario.target_qps,
-            "valid": log.valid,
-            "queries": results["result_query_count"],
-            "completed_qps": results["result_completed_samples_per_sec"],
-            "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
-        },
+        "probe": peak.probed(scenario.target_qps, log),
         "audits": {"answers": audit},
         **stage.report(),
     }

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.harness.failures import Failure
-from evaluator.harness.performance.peak import RESOLUTION, search
+from evaluator.harness.performance.peak import RESOLUTION, repeating, search
 
 
 @given(peak=st.floats(0.1, 1e6), away=st.floats(1 / 900, 900))
@@ -28,3 +28,27 @@ def test_a_system_that_contradicts_itself_still_gets_neighbours() -> None:
     answers = iter([True, False, True, False] * 20)
     low, high = search(lambda _rate: next(answers), 100)
     assert low < high <= low * RESOLUTION
+
+
+def test_one_disturbed_probe_of_a_rate_moves_no_peak() -> None:
+    tries = {100.0: 1}  # of the performance phase
+
+    def probe(rate: float) -> bool:
+        tries[rate] = tries.get(rate, 0) + 1
+        return rate <= 700 and tries[rate] > 1
+
+    low, high = search(repeating(probe, 100, timed=False), 100)
+    assert low <= 700 < high <= low * RESOLUTION
+    assert set(tries.values()) == {2}
+
+
+def test_a_rate_that_the_performance_phase_answered_is_answered() -> None:
+    asked: list[float] = []
+
+    def probe(rate: float) -> bool:
+        asked.append(rate)
+        return rate < 90
+
+    low, high = search(repeating(probe, 500, timed=True), 500)
+    assert 500 <= low < high <= low * RESOLUTION
+    assert 500 not in asked

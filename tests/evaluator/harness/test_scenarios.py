@@ -1,5 +1,6 @@
 """Every scenario in whole runs of the zipapp: what is timed, what is kept of it, what LoadGen says."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -216,7 +217,12 @@ def test_the_peak_is_between_a_rate_that_is_answered_and_one_that_is_not(run: Ru
     assert (verdicts[peak["qps"]], verdicts[peak["failed_qps"]]) == (True, False)
     assert all(probe["queries"] >= 460 for probe in peak["probes"])
     assert result["audits"].keys() == {"caching", "answers", "peak"}
-    assert result["audits"]["peak"]["answers"]["answers"] >= 16 * len(peak["probes"])
+    first, *others = peak["probes"]
+    assert (first["phase"], first["qps"], first["valid"]) == ("performance", 400, result["loadgen"]["valid"])
+    assert {probe["phase"] for probe in others} == {"peak"}
+    tries = Counter(probe["qps"] for probe in peak["probes"] if not probe["valid"])
+    assert tries[peak["failed_qps"]] == 2
+    assert result["audits"]["peak"]["answers"]["answers"] >= 16 * len(others)
 
 
 def test_too_few_queries_for_a_verdict_end_the_search(run: Run, job: dict[str, Any]) -> None:

@@ -33,21 +33,23 @@ class Uploading:
     async def offset(self, upload: str) -> int:
         return await self._work.do(self._uploads.offset, _caller(), upload)
 
-    async def append(self, request: Request[Any, Any, Any], upload: str) -> int:
-        """Append the body where it belongs; how far the upload came."""
-        async with self._appended(request, upload) as piece:
+    async def append(self, request: Request[Any, Any, Any], upload: str, place: str | None) -> int:
+        """Append the body where it belongs, by its Content-Range; how far the upload came."""
+        async with self._appended(request, upload, place) as piece:
             return piece.size
 
-    async def append_last(self, request: Request[Any, Any, Any], upload: str, digest: Digest) -> Digest:
+    async def append_last(
+        self, request: Request[Any, Any, Any], upload: str, digest: Digest, place: str | None
+    ) -> Digest:
         """Append the body, and finish."""
-        async with self._appended(request, upload) as piece:
+        async with self._appended(request, upload, place) as piece:
             return (await self._work.do(self._uploads.finish, piece, digest)).digest
 
     async def take(self, request: Request[Any, Any, Any], digest: Digest) -> Digest:
         """A blob in one request. What broke off is not kept: nobody knows its upload."""
         upload = await self.begin()
         try:
-            return await self.append_last(request, upload, digest)
+            return await self.append_last(request, upload, digest, None)
         except BaseException:
             await self._work.do(self._uploads.give_up, _caller(), upload)
             raise
@@ -57,10 +59,10 @@ class Uploading:
         await self._work.do(self._uploads.give_up, _caller(), upload)
 
     @asynccontextmanager
-    async def _appended(self, request: Request[Any, Any, Any], upload: str) -> AsyncIterator[Piece]:
+    async def _appended(self, request: Request[Any, Any, Any], upload: str, place: str | None) -> AsyncIterator[Piece]:
         """The upload after the body was appended to it, still the caller's alone."""
-        header = request.headers.get("content-range")
-        part = None if header is None else sent_part(header)
+        await self.offset(upload)  # where there is none, that is what is told, whatever else is wrong
+        part = None if place is None else sent_part(place)
         piece = await self._work.do(self._uploads.opened, _caller(), upload, None if part is None else part.start)
         try:
             await append(request, piece, part, self._work)

@@ -1,12 +1,13 @@
 """Blobs, by digest alone: read whole or in part, and uploaded by the paths of the OCI distribution protocol."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import Example
-from litestar.params import Parameter
+from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.params import HeaderParameter, Parameter
 from litestar.response.base import ASGIResponse
 
 from api.http.answers import on_error
@@ -23,20 +24,47 @@ from artifacts.uploads import OutOfPlaceError
 _BYTES: Final = "application/octet-stream"
 _EXAMPLE: Final = digest_bytes(b"")
 
+_DIGEST: Final = {"pattern": "^sha256:[0-9a-f]{64}$"}
+"""Described; it is this package's own parser that refuses, and says what to write."""
+
 DigestIn = Annotated[
-    str, Parameter(description="sha256: and 64 hex digits.", examples=[Example(value=_EXAMPLE)], max_length=71)
+    str, Parameter(description="Of the whole blob.", examples=[Example(value=_EXAMPLE)], schema_extra=_DIGEST)
 ]
 UploadIn = Annotated[
-    str, Parameter(description="The id of an upload, from its Location.", examples=[Example(value="0" * 32)])
+    str,
+    Parameter(
+        description="The id of an upload, from its Location.",
+        examples=[Example(value="0" * 32)],
+        schema_extra={"pattern": "^[0-9a-f]{32}$"},
+    ),
+]
+RangeIn = Annotated[
+    str | None,
+    HeaderParameter(name="Range", description="One range of bytes.", examples=[Example(value="bytes=0-99")]),
+]
+KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of what the client has.")]
+SameIn = Annotated[str | None, HeaderParameter(name="If-Range", description="The ETag of what the range is of.")]
+PlaceIn = Annotated[
+    str | None,
+    HeaderParameter(name="Content-Range", description="Where the body belongs.", examples=[Example(value="0-99")]),
 ]
 Finished = Annotated[
     str | None,
-    Parameter(description="The digest of the body, which is the whole blob.", required=False, max_length=71),
+    Parameter(description="Of the body, which is the whole blob.", required=False, schema_extra=_DIGEST),
 ]
 Mounted = Annotated[
     str | None,
-    Parameter(description="A digest: where the blob is there, nothing is sent.", required=False, max_length=71),
+    Parameter(description="Where this blob is there, nothing is sent.", required=False, schema_extra=_DIGEST),
 ]
+
+
+@dataclass
+class Sent(Operation):
+    """An operation whose body is bytes, which no handler of ours is given whole."""
+
+    def __post_init__(self) -> None:
+        some = OpenAPIMediaType(schema=Schema(content_media_type=_BYTES, examples=["bytes"]))
+        self.request_body = RequestBody(content={_BYTES: some}, description="Bytes of the blob.")
 
 
 def routes(service: Service) -> Router:
@@ -65,7 +93,13 @@ def _reading(service: Service) -> BaseRouteHandler:
             },
         ),
     )
-    async def read_blob(digest: DigestIn, request: Request[Any, Any, Any]) -> ASGIResponse:
+    async def read_blob(
+        digest: DigestIn,
+        request: Request[Any, Any, Any],
+        part: RangeIn = None,
+        known: KnownIn = None,
+        same: SameIn = None,
+    ) -> ASGIResponse:
         """The bytes, or one range of them.
 
         They never change, so whoever has them need not ask again; but who may read them is asked of everybody: caches
@@ -78,7 +112,7 @@ def _reading(service: Service) -> BaseRouteHandler:
             "accept-ranges": "bytes",
             "docker-content-digest": blob,
         }
-        if is_known(blob, request.headers.get("if-none-match")):
+        if is_known(blob, known):
             await work.do(store.stat, blob)
             return ASGIResponse(status_code=304, headers=headers)
         if request.method == HttpMethod.HEAD:
@@ -86,9 +120,8 @@ def _reading(service: Service) -> BaseRouteHandler:
             return ASGIResponse(media_type=_BYTES, headers=headers, is_head_response=True)
         path = await work.do(store.path, blob)
         size = (await work.do(path.stat)).st_size
-        is_same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
-        part = asked_part(request.headers.get("range"), size) if is_same else None
-        return BlobResponse(path, size, part, headers, work)
+        asked = part if same in (None, headers["etag"]) else None
+        return BlobResponse(path, size, asked_part(asked, size), headers, work)
 
     return read_blob
 
@@ -98,11 +131,11 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
         "/blobs/uploads",
         opt=UPLOAD,
         status_code=202,
+        operation_class=Sent,
         request_max_body_size=None,
         summary="Begin an upload",
         responses=answers(
             "integrity",
-            "range-not-satisfiable",
             body=True,
             success={
                 201: nothing("The blob is there, now or already: Location is its own."),
@@ -126,6 +159,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         "/blobs/uploads/{upload:str}",
         opt=UPLOAD,
         status_code=202,
+        operation_class=Sent,
         request_max_body_size=None,
         summary="Send a piece",
         responses=answers(
@@ -136,9 +170,9 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
             success={202: nothing("It is kept; Range says how far the upload came.")},
         ),
     )
-    async def send_piece(upload: UploadIn, request: Request[Any, Any, Any]) -> ASGIResponse:
+    async def send_piece(upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None) -> ASGIResponse:
         """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
-        return _under_way(upload, await uploading.append(request, upload))
+        return _under_way(upload, await uploading.append(request, upload, place))
 
     @get(
         "/blobs/uploads/{upload:str}",
@@ -155,6 +189,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         "/blobs/uploads/{upload:str}",
         opt=UPLOAD,
         status_code=201,
+        operation_class=Sent,
         request_max_body_size=None,
         summary="Finish an upload",
         responses=answers(
@@ -167,15 +202,13 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         ),
     )
     async def finish(
-        upload: UploadIn,
-        digest: Annotated[str, Parameter(description="Of the whole blob.", max_length=71)],
-        request: Request[Any, Any, Any],
+        upload: UploadIn, digest: DigestIn, request: Request[Any, Any, Any], place: PlaceIn = None
     ) -> ASGIResponse:
         """Append the body, if there is one, and make all that came the blob of that digest, if it is.
 
         If it is not, the upload is given up, and nothing becomes visible.
         """
-        return _created(await uploading.append_last(request, upload, parse_digest(digest)))
+        return _created(await uploading.append_last(request, upload, parse_digest(digest), place))
 
     @delete(
         "/blobs/uploads/{upload:str}",

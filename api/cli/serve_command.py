@@ -18,17 +18,17 @@ def serve(invocation: Invocation, host: str, port: int, *, is_open: bool) -> Non
     from api.http.guards import Open, is_loopback  # noqa: PLC0415
     from api.http.logs import log_to_stderr  # noqa: PLC0415
     from api.http.serving import serve as serve_app  # noqa: PLC0415
+    from api.wiring import now, open_tokens  # noqa: PLC0415
+    from registry.access.gate import Gate  # noqa: PLC0415
 
-    if not is_open:
-        raise InvalidInputError("there are no tokens yet", where="--open", next_step="say --open, to do without")
-    if not is_loopback(host):
+    if is_open and not is_loopback(host):
         raise InvalidInputError(
             f"--open lets in whoever reaches {host}, and that may be anyone",
             where=f"--host {host}",
             next_step="leave --open out, so that tokens are asked for, or listen at 127.0.0.1",
         )
     registry = invocation.folder
-    app = create_app(registry, authority=Open())
+    app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
     log_to_stderr()
     place = f"[{host}]" if ":" in host else host
     serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"))

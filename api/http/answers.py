@@ -9,9 +9,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
-from api.http.logs import REQUEST_ID, log
+from api.http.logs import REQUEST_ID, TOLD, log
 from api.wire.problems import MEDIA_TYPE, Problem, problem_of
 from artifacts.errors import BenchlockError, InvalidInputError
+from registry.access.secret import masked
 
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"www-authenticate": 'Bearer realm="benchlock"'},
@@ -75,9 +76,10 @@ def _response(
 ) -> Response[bytes]:
     if fault is not None:
         problem = msgspec.structs.replace(problem, code=fault.reason, status=status or fault.status)
+    TOLD.set(f"{problem.code}: {problem.detail}" + (f" ({problem.where})" if problem.where else ""))
     given = {name.lower(): value for name, value in (headers or {}).items()}
     return Response(
-        _without_home(request, msgspec.json.encode(problem)),
+        masked(_without_home(request, msgspec.json.encode(problem)).decode()).encode(),
         status_code=problem.status,
         media_type=MEDIA_TYPE,
         headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **given},

@@ -15,7 +15,8 @@ from api.http.routes.held import reaping
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
 from api.http.work import Work
-from api.wiring import Registry
+from api.wiring import Registry, now
+from registry.access.refusals import Refusals
 
 PREFIX: Final = "/v1"
 
@@ -32,10 +33,11 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
     settings, authority = settings or Settings(), authority or Open()
     at_once = registry.database.dialect.name == "sqlite"
-    service = Service(registry, authority, settings, Work(settings.threads, at_once=at_once), Kept(settings.kept_bytes))
+    work, refusals = Work(settings.threads, at_once=at_once), Refusals(registry.database, now)
+    service = Service(registry, authority, settings, work, Kept(settings.kept_bytes))
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[guard_with(authority)],
+        guards=[guard_with(authority, work)],
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.largest_body,
         openapi_config=_described(),
@@ -45,7 +47,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         debug=False,
     )
     check_needs(app.routes)
-    app.asgi_handler = Observed(app.asgi_handler, service.tally, settings.body_seconds)
+    app.asgi_handler = Observed(app.asgi_handler, service, refusals)
     app.state.service = service
     return app
 

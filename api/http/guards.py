@@ -1,21 +1,25 @@
-"""Who may do what: every route says what it needs, and an authority says whether the caller has it.
+"""Who may do what: every route says what it needs, and an authority says who asks and what they have.
 
-A route without ``opt={"needs": …}`` does not start: what is not declared is not served.
+A route without ``opt={"needs": …}`` does not start: what is not declared is not served. What a route changes, the rooms
+below ask about too: they know who is acting.
 """
 
 from collections.abc import Iterable
-from contextvars import ContextVar
 from ipaddress import ip_address
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
+from litestar.datastructures import Headers
 from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
-from artifacts.errors import InvalidInputError
+from api.http.logs import REQUEST_ID
+from api.http.work import Work
+from registry.access.actors import OPEN, Actor, act_as
+from registry.access.errors import ForbiddenError
+from registry.access.scopes import NEEDS, Need
 
-Need = Literal["public", "read", "upload", "publish", "run", "admin"]
-NEEDS: Final = frozenset(get_args(Need))
 PUBLIC: Final = {"needs": "public"}
 READ: Final = {"needs": "read"}
 UPLOAD: Final = {"needs": "upload"}
@@ -23,88 +27,75 @@ PUBLISH: Final = {"needs": "publish"}
 RUN: Final = {"needs": "run"}
 ADMIN: Final = {"needs": "admin"}
 
-BEARER: Final = "bearer "
-
-
-class UnauthorizedError(InvalidInputError):
-    """Nobody is known by what the request brought: no token, or one that is not valid."""
-
-    code = "unauthorized"
-
-
-class ForbiddenError(InvalidInputError):
-    """The caller is known, and may not do this."""
-
-    code = "forbidden"
-
-
-class Caller(Protocol):
-    """Somebody whom an authority knows. ``name`` is for logs, and no secret."""
-
-    @property
-    def name(self) -> str: ...
-
-    def require(self, need: Need, target: str = "") -> None:
-        """Nothing, where the caller may do this to ``target``: the name of an artifact, for ``publish``.
-
-        Raises:
-            ForbiddenError: not this one.
-        """
-        ...
-
 
 class Authority(Protocol):
-    """Knows callers by their tokens."""
+    """Knows who asks."""
 
-    def caller(self, token: str | None) -> Caller:
-        """Who brings ``token``; it takes no longer than a look into an index.
+    def known(self, authorization: str | None, request: str | None) -> Actor | None:
+        """Who sends this header, where that is known without asking anybody; it takes no time."""
+        ...
+
+    def admit(self, authorization: str | None, request: str | None) -> Actor:
+        """Who sends this header, for the request of that id; it takes no longer than a look into an index.
 
         Raises:
             UnauthorizedError: nobody, or not any more.
         """
         ...
 
-
-class _Anyone:
-    name = "anyone"
-
-    def require(self, need: Need, target: str = "") -> None:
-        """Everything is allowed."""
+    def forget(self) -> None:
+        """Take nobody for known: a token was revoked."""
 
 
 class Open:
-    """The authority of a service that was started to serve anyone who reaches it: on this machine alone."""
+    """The authority of a service that was started to serve anyone who reaches it: on this machine alone.
 
-    def caller(self, token: str | None) -> Caller:  # noqa: ARG002 - nobody is asked for one
-        return _Anyone()
-
-
-CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-"""Who made the request that is being answered; None before that is known, and for what is public."""
-
-
-def require(need: Need, target: str = "") -> None:
-    """What a route asks of its caller beside what it declares: that this one thing may be done.
-
-    Raises:
-        ForbiddenError: it may not.
+    Where it is ``local``, that is no page that a browser of this machine shows, whoever made it: those name the host
+    that they come from, or, where its name was made to lead here, the one that they ask.
     """
-    caller = CALLER.get()
-    if caller is None:
-        raise UnauthorizedError("this needs a token", next_step="send one: `Authorization: Bearer TOKEN`")
-    caller.require(need, target)
+
+    def __init__(self, *, local: bool = False) -> None:
+        self._local = local
+
+    def check(self, headers: Headers) -> None:
+        """Nothing, where a program of this machine may have sent these headers.
+
+        Raises:
+            ForbiddenError: a page of another host did.
+        """
+        asked = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
+        if self._local and not all(is_loopback(urlsplit(one).hostname or "") for one in asked):
+            raise ForbiddenError(
+                "this service is open to this machine alone, and a page of another host asks",
+                next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
+            )
+
+    def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - nobody is asked for one
+        return Actor(OPEN.id, OPEN.scopes, request)
+
+    admit = known
+
+    def forget(self) -> None:
+        """There is nobody to forget."""
 
 
-def guard_with(authority: Authority) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """The guard of all routes: lets a request in whose caller has what its route needs at least."""
+def guard_with(authority: Authority, work: Work) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
+    """The guard of all routes: lets a request in whose sender has what its route needs at least, and acts as they."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+        if _answers_options(route):
+            return
         need: Need = route.opt["needs"]
         if need == "public":
             return
-        caller = authority.caller(_token(connection.headers.get("authorization")))
-        caller.require(need)
-        CALLER.set(caller)
+        if isinstance(authority, Open):
+            authority.check(connection.headers)
+        asked = (connection.headers.get("authorization"), REQUEST_ID.get())
+        actor = authority.known(*asked)
+        if actor is None:
+            actor = await work.look_up(authority.admit, *asked)
+        act_as(actor)
+        actor.require(need)
 
     return guard
 
@@ -113,14 +104,16 @@ def check_needs(routes: Iterable[object]) -> None:
     """Nothing, where every route says what it needs.
 
     Raises:
-        ValueError: one does not; that is a fault of ours, and nothing is served.
+        ValueError: one does not, or is of a kind that no guard is asked for; that is a fault of ours, and nothing is
+            served.
     """
     for route in routes:
-        if isinstance(route, HTTPRoute):
-            for one in route.route_handlers:
-                declared = one.opt.get("needs")
-                if declared not in NEEDS and not _answers_options(one):
-                    raise ValueError(f"{one.http_methods} {route.path} needs {declared!r}, which is none of {NEEDS}")
+        if not isinstance(route, HTTPRoute):
+            raise ValueError(f"{route} is no route over HTTP, and so has no guard")  # noqa: TRY004 - no caller's type
+        for one in route.route_handlers:
+            declared = one.opt.get("needs")
+            if declared not in NEEDS and not _answers_options(one):
+                raise ValueError(f"{one.http_methods} {route.path} needs {declared!r}, which is none of {NEEDS}")
 
 
 def is_loopback(host: str) -> bool:
@@ -129,13 +122,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _token(header: str | None) -> str | None:
-    """What the header ``Authorization`` brings as a bearer."""
-    if header is None or not header.lower().startswith(BEARER):
-        return None
-    return header[len(BEARER) :].strip()
 
 
 def _answers_options(route: object) -> bool:

@@ -1,4 +1,7 @@
-"""Logs as lines of JSON on standard error: what happened, when, in answer to which request. No header is logged."""
+"""Logs as lines of JSON on standard error: what happened, when, in answer to which request.
+
+No header is logged, and what looks like a token is masked wherever it stands.
+"""
 
 import logging
 import traceback
@@ -8,9 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from registry.access.secret import masked
+
 NAME: Final = "benchlock"
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Of the request that is being answered."""
+TOLD: ContextVar[str] = ContextVar("told", default="")
+"""Why that request is not done, where it is not."""
 
 log = logging.getLogger(NAME)
 
@@ -29,7 +36,7 @@ class JsonLines(logging.Formatter):
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return msgspec.json.encode(line).decode()
+        return masked(msgspec.json.encode(line).decode())
 
 
 def log_to_stderr() -> None:

@@ -9,16 +9,23 @@ from typing import Any, Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from api.http.guards import CALLER
-from api.http.logs import REQUEST_ID, log
-from api.http.tally import UNROUTED, Tally
-from artifacts.errors import InvalidInputError
+from api.http.logs import REQUEST_ID, TOLD, log
+from api.http.service import Service
+from api.http.tally import UNROUTED
+from artifacts.errors import BenchlockError, InvalidInputError
+from registry.access.actors import ANONYMOUS, Actor, act_as, acting
+from registry.access.log import Outcome
+from registry.access.refusals import Refusals
+from registry.access.secret import masked
 
 HEADER: Final = b"x-request-id"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ID_BYTES: Final = 12
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+_CHANGING: Final = _WITH_BODY | {"DELETE"}
+_REFUSED: Final = frozenset((401, 403))
+_ERRORS: Final = 400
 _QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
 """Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
 
@@ -32,10 +39,12 @@ class TooSlowError(InvalidInputError):
 class Observed:
     """An application that is watched. What the client calls its request is taken over, where it is a plain word."""
 
-    def __init__(self, app: ASGIApp, tally: Tally, body_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, service: Service, refusals: Refusals) -> None:
         self._app = app
-        self._tally = tally
-        self._patience = body_seconds
+        self._work = service.work
+        self._tally = service.tally
+        self._patience = service.settings.body_seconds
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.WEBSOCKET:
@@ -47,7 +56,8 @@ class Observed:
         began, status = time.perf_counter(), 500
         given = _id(scope)
         REQUEST_ID.set(given)
-        CALLER.set(None)
+        TOLD.set("")
+        act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, given))
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -66,6 +76,19 @@ class Observed:
         finally:
             self._tally.under_way.dec()
             self._tell(scope, status, time.perf_counter() - began)
+        await self._write_down(scope, status)
+
+    async def _write_down(self, scope: HTTPScope, status: int) -> None:
+        """What was refused, and what was to change something and failed, for those who ask who did what."""
+        route, method = scope.get("path_template"), scope["method"]
+        if not route or not (status in _REFUSED or (status >= _ERRORS and method in _CHANGING)):
+            return
+        outcome: Outcome = "refused" if status in _REFUSED else "failed"
+        action, target = f"{method} {route}", scope["path"]
+        try:
+            await self._work.do(self._refusals.note, acting(), action, target, outcome, TOLD.get())
+        except BenchlockError as error:  # the answer is given already
+            log.error("a refusal is not written down: %s", error.what)
 
     def _patient(self, receive: Receive) -> Receive:
         """The pieces of a body, each of which may take so long and no longer."""
@@ -85,23 +108,23 @@ class Observed:
         route = scope.get("path_template") or UNROUTED
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._tally.answered(method, route, status, seconds)
-        if route in _QUIET and status < 400:  # noqa: PLR2004 - where errors begin
+        if route in _QUIET and status < _ERRORS:
             return
-        caller, client = CALLER.get(), scope.get("client")
+        client, told = scope.get("client"), TOLD.get()
         fields = {
             "method": method,
             "path": scope["path"],
             "route": route,
             "status": status,
             "seconds": round(seconds, 6),
-            "caller": None if caller is None else caller.name,
+            "caller": acting().id,
             "client": None if client is None else client[0],
-        }
+        } | ({"told": told} if told else {})
         log.info("answered", extra={"fields": fields})
 
 
 def _id(scope: HTTPScope) -> str:
     for name, value in scope["headers"]:
-        if name == HEADER and _ID.fullmatch(value):
+        if name == HEADER and _ID.fullmatch(value) and masked(value.decode()) == value.decode():
             return value.decode()
     return secrets.token_hex(_ID_BYTES)

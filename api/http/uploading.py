@@ -6,7 +6,6 @@ from typing import Any
 
 from litestar import Request
 
-from api.http.guards import CALLER
 from api.http.ranges import sent_part
 from api.http.receiving import append
 from api.http.service import Service
@@ -14,6 +13,7 @@ from api.stores import uploads_folder
 from artifacts.digest import Digest
 from artifacts.pieces import Piece
 from artifacts.uploads import Uploads
+from registry.access.actors import acting
 
 
 class Uploading:
@@ -72,5 +72,4 @@ class Uploading:
 
 
 def _caller() -> str:
-    caller = CALLER.get()
-    return "" if caller is None else caller.name
+    return acting().id

@@ -57,6 +57,9 @@ EMBEDDED: Final = Actor("embedded", EVERYTHING)
 OPEN: Final = Actor("open", EVERYTHING)
 """Whoever reaches a server that was told to ask nobody for a token."""
 
+SERVER: Final = Actor("server", EVERYTHING)
+"""A server, of its own accord."""
+
 ANONYMOUS: Final = Actor("anonymous", NOTHING)
 """Somebody without a token."""
 
@@ -67,6 +70,11 @@ _acting: ContextVar[Actor] = ContextVar("acting", default=EMBEDDED)
 def acting() -> Actor:
     """Who is doing what is done here and now."""
     return _acting.get()
+
+
+def act_as(actor: Actor) -> None:
+    """From here on, to the end of this task, ``actor`` does what is done in it."""
+    _acting.set(actor)
 
 
 @contextmanager

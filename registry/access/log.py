@@ -17,7 +17,7 @@ Outcome = Literal["done", "refused", "failed"]
 
 LONGEST: Final = 500
 """Characters of the longest target and reason that are kept: some come from whoever was refused."""
-MOST: Final = 1000
+MOST: Final = 10_000
 """Entries that are given at once."""
 
 
@@ -83,7 +83,7 @@ def _insert(
         "actor": actor.id,
         "action": masked(action)[:LONGEST],
         "target": masked(target)[:LONGEST],
-        "request": actor.request,
+        "request": actor.request and masked(actor.request)[:LONGEST],
         "outcome": outcome,
         "reason": masked(reason)[:LONGEST],
     }

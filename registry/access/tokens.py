@@ -75,10 +75,10 @@ class Tokens:
             note(connection, "token.create", f"{made.id} {name}: {scopes}", at)
         return made, secret
 
-    def list(self) -> tuple[Token, ...]:
-        """Every token that was ever made, oldest first."""
+    def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Token, ...]:
+        """Every token that was ever made, oldest first: those after an id, and so many, where that is given."""
         with reading(self._engine) as connection:
-            return _tokens(connection)
+            return _tokens(connection, *([] if after is None else [tokens.c.id > after]), limit=limit)
 
     def revoke(self, token: TokenId) -> bool:
         """End a token; false where it is revoked already.
@@ -160,10 +160,10 @@ def _row(token: Token, secret: Secret) -> dict[str, Any]:
     return {name: getattr(token, name) for name in names} | {"digest": secret.digest, "scopes": str(token.scopes)}
 
 
-def _tokens(connection: Connection, *conditions: ColumnElement[bool]) -> tuple[Token, ...]:
+def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> tuple[Token, ...]:
     joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
     query = select(tokens, token_revocations.c.at.label("revoked_at")).select_from(joined)
-    return tuple(_token(row) for row in connection.execute(query.where(*conditions).order_by(tokens.c.id)))
+    return tuple(_token(row) for row in connection.execute(query.where(*conditions).order_by(tokens.c.id).limit(limit)))
 
 
 def _token(row: Row[Any]) -> Token:

@@ -27,9 +27,9 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
         VersionTakenError: the version is published with other content.
     """
     reference, digest = reference_of(manifest), manifest_digest(manifest)
-    acting().require_publishing(reference.name)
     if is_published(connection, reference, digest):
         return Published(reference, digest, changed=False)
+    acting().require_publishing(reference.name)
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
     sources = json.dumps(dict(provenance.sources))
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}

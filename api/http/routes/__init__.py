@@ -5,7 +5,20 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import artifacts, blobs, described, health, held, jobs, leases, locks, publishing, runs, upkeep
+from api.http.routes import (
+    access,
+    artifacts,
+    blobs,
+    described,
+    health,
+    held,
+    jobs,
+    leases,
+    locks,
+    publishing,
+    runs,
+    upkeep,
+)
 from api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
@@ -20,5 +33,6 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     upkeep.routes,
     jobs.routes,
     leases.routes,
+    access.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

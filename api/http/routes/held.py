@@ -22,6 +22,7 @@ from evaluator.dispatch.held import HeldRuns
 from evaluator.dispatch.times import Times
 from evaluator.records.runs import RunStart, parse_run_id
 from registry.accepting import refuse_missing
+from registry.access.actors import SERVER, act_as
 from registry.lockfile import Lock, load
 
 _HOLD = {"run": BEGUN["id"], "seconds": 60.0}
@@ -101,6 +102,7 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
             log.warning("abandoned", extra={"fields": {"run": run}})
 
     async def again_and_again() -> None:
+        act_as(SERVER)
         while True:
             await asyncio.sleep(held.times.grace - held.times.beat)
             try:

@@ -8,9 +8,10 @@ import pytest
 from litestar.testing import TestClient
 
 from api.http.app import create_app
-from api.http.guards import Caller, Need
 from api.wiring import Registry
 from artifacts.digest import Digest, digest_bytes
+from registry.access.actors import Actor
+from registry.access.scopes import EVERYTHING
 
 from .conftest import Client
 
@@ -191,21 +192,15 @@ def test_what_is_given_up_is_gone(client: Client) -> None:
     assert client.get(location).status_code == client.delete(location).status_code == 404
 
 
-class Named:
-    """Somebody with any token."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def require(self, need: Need, target: str = "") -> None:
-        """All is allowed."""
-
-
 class Authority:
     """Knows everybody by what they say they are."""
 
-    def caller(self, token: str | None) -> Caller:
-        return Named(token or "")
+    def known(self, authorization: str | None, request: str | None) -> Actor:
+        return Actor(authorization or "", EVERYTHING, request)
+
+    admit = known
+
+    def forget(self) -> None: ...
 
 
 def test_an_upload_is_its_callers_alone(registry: Registry) -> None:

@@ -237,7 +237,7 @@ def begun(served: Served) -> str:
 def sending(served: Served, location: str, headers: str, body: bytes) -> socket.socket:
     """A connection on which a piece was begun."""
     connection = socket.create_connection(("127.0.0.1", served.port), timeout=LATE)
-    connection.sendall(f"PATCH {location} HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode() + body)
+    connection.sendall(f"PATCH {location} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n\r\n".encode() + body)
     return connection
 
 

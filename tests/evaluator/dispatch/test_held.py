@@ -13,9 +13,9 @@ from evaluator.dispatch.held import HeldRuns
 from evaluator.dispatch.times import Times
 from evaluator.records.records import Records, RunEndedError
 from evaluator.records.runs import RunEnd, RunStart, new_run_id
-from registry.access.actors import EVERYTHING, Actor, acting_as
+from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
-from registry.access.scopes import Scopes
+from registry.access.scopes import EVERYTHING, Scopes
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock
 from tests.support.recorded import DONE, NOON, metric, recorded

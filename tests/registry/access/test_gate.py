@@ -25,7 +25,9 @@ def bearer(secret: Secret) -> str:
 
 def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Tokens) -> None:
     made, secret = tokens.create("ci", READ)
+    assert gate.known(bearer(secret)) is None
     actor = gate.admit(bearer(secret), "request-1")
+    assert gate.known(bearer(secret), "request-1") == actor
     assert (actor.id, actor.scopes, actor.request) == (made.id, READ, "request-1")
     assert gate.admit(f"bearer   {secret.text} ", "request-2").request == "request-2"
 
@@ -44,6 +46,7 @@ def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Token
     ],
 )
 def test_nobody_else_is(gate: Gate, authorization: str | None, said: str) -> None:
+    assert gate.known(authorization) is None
     with pytest.raises(UnauthorizedError, match=said) as caught:
         gate.admit(authorization)
     assert len(authorization or "") < 30 or str(authorization)[-20:] not in str(caught.value)
@@ -55,7 +58,9 @@ def test_a_token_that_has_ended_is_not_let_in_although_it_was_a_moment_ago(
     _, secret = tokens.create("ci", READ, timedelta(minutes=1))
     standing.go_on(seconds=59)
     gate.admit(bearer(secret))
+    assert gate.known(bearer(secret))
     standing.go_on(seconds=1)
+    assert gate.known(bearer(secret)) is None
     with pytest.raises(UnauthorizedError, match="expired"):
         gate.admit(bearer(secret))
 
@@ -67,20 +72,16 @@ def test_a_revocation_by_another_process_is_known_soon_and_by_this_one_at_once(
     gate.admit(bearer(secret))
     tokens.revoke(made.id)
     standing.at += REMEMBERED
-    gate.admit(bearer(secret))
+    assert gate.known(bearer(secret))
     standing.go_on(microseconds=1)
+    assert gate.known(bearer(secret)) is None
     with pytest.raises(UnauthorizedError, match="revoked"):
         gate.admit(bearer(secret))
     other, secret = tokens.create("ci", READ)
     gate.admit(bearer(secret))
     tokens.revoke(other.id)
+    assert gate.known(bearer(secret))
     gate.forget()
+    assert gate.known(bearer(secret)) is None
     with pytest.raises(UnauthorizedError, match="revoked"):
         gate.admit(bearer(secret))
-
-
-def test_an_open_server_asks_nobody_and_still_refuses_what_is_no_token(tokens: Tokens, standing: Standing) -> None:
-    gate = Gate(tokens, standing, is_open=True)
-    assert gate.admit(None).scopes.allow("admin")
-    with pytest.raises(UnauthorizedError):
-        gate.admit(bearer(new_secret()))

@@ -1,0 +1,137 @@
+"""Tokens, and who did what: for administrators."""
+
+from typing import Annotated
+
+import msgspec
+from litestar import Response, Router, delete, get, post
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter
+
+from api.http.documented import answers, content
+from api.http.guards import ADMIN
+from api.http.pages import Cursor, Limit, bounded
+from api.http.service import Service
+from api.wire.access import (
+    LogPage,
+    NewToken,
+    Revoked,
+    TokenPage,
+    TokenRequest,
+    entry_on_wire,
+    token_on_wire,
+)
+from api.wire.cursors import cursor_of, key_of
+from api.wiring import now, open_log, open_tokens
+from registry.access.scopes import Scopes
+from registry.access.tokens import parse_lifetime, parse_token_id
+
+_ID = "01m7zpsb9cmkr23pzwhqxxkrge"
+_TOKEN = {
+    "id": f"token/{_ID}",
+    "name": "ci",
+    "scopes": ["publish:acme"],
+    "created_by": "embedded",
+    "created_at": "2026-11-20T12:00:00Z",
+    "expires_at": "2027-02-18T12:00:00Z",
+    "revoked_at": None,
+    "state": "valid",
+}
+_NEW = {"token": _TOKEN, "secret": "benchlock_ and 49 letters and digits"}
+_ENTRY = {
+    "id": _ID,
+    "at": "2026-11-20T12:00:00Z",
+    "actor": f"token/{_ID}",
+    "action": "version.yank",
+    "target": "model/acme/resnet8@1.0.0 wrong labels",
+    "request": "0f6e0c5cf41a4b86b5d1a4f2",
+    "outcome": "done",
+    "reason": "",
+}
+
+TokenIn = Annotated[
+    TokenRequest,
+    Body(description="The token to make.", examples=[Example(value={"name": "ci", "scopes": ["publish:acme"]})]),
+]
+IdIn = Annotated[
+    str,
+    Parameter(description="Of the token, what stands after `token/`.", examples=[Example(value=_ID)], max_length=64),
+]
+ActorIn = Annotated[
+    str | None,
+    Parameter(
+        description="Only what they did: a token's id, `embedded`, `open` or `anonymous`.",
+        required=False,
+        examples=[Example(value=f"token/{_ID}")],
+        max_length=64,
+    ),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/tokens`` and ``/v1/log``."""
+    tokens, log = open_tokens(service.registry), open_log(service.registry)
+
+    @post(
+        "/tokens",
+        opt=ADMIN,
+        status_code=201,
+        summary="Make a token",
+        responses=answers(body=True, success={201: content(NewToken, "The token, shown this once.", _NEW)}),
+    )
+    async def create(data: TokenIn) -> Response[bytes]:
+        """A token with these scopes. Its text is in this answer and nowhere else."""
+        scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
+        made, secret = await service.work.do(tokens.create, data.name, scopes, lifetime)
+        answer = NewToken(token=token_on_wire(made, now()), secret=secret.text)
+        headers = {"cache-control": "no-store"}
+        return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
+
+    @get(
+        "/tokens",
+        opt=ADMIN,
+        summary="List tokens",
+        responses=answers("invalid-input", success={200: content(TokenPage, "A page of them.", {"tokens": [_TOKEN]})}),
+    )
+    async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
+        """Every token that was ever made, oldest first, without their texts."""
+        most = bounded(limit, service.settings)
+        after = None if cursor is None else key_of(cursor, 1)[0]
+        found = await service.work.look_up(tokens.list, after=after, limit=most + 1)
+        more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
+        return TokenPage(tokens=tuple(token_on_wire(one, now()) for one in found[:most]), next=more)
+
+    @delete(
+        "/tokens/{token:str}",
+        opt=ADMIN,
+        status_code=200,
+        summary="Revoke a token",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: content(Revoked, "It is revoked.", {"token": f"token/{_ID}", "revoked": True, "changed": True})
+            },
+        ),
+    )
+    async def revoke(token: IdIn) -> Revoked:
+        """End a token before its time, for ever. Other servers of this registry know of it after two seconds."""
+        id_ = parse_token_id(f"token/{token}")
+        changed = await service.work.do(tokens.revoke, id_)
+        service.authority.forget()
+        return Revoked(token=id_, changed=changed)
+
+    @get(
+        "/log",
+        opt=ADMIN,
+        summary="Who did what",
+        responses=answers("invalid-input", success={200: content(LogPage, "A page of it.", {"log": [_ENTRY]})}),
+    )
+    async def read_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
+        """What was done or refused, newest first, with who did it and for which request."""
+        most = bounded(limit, service.settings)
+        before = None if cursor is None else key_of(cursor, 1)[0]
+        found = await service.work.look_up(log.list, limit=most + 1, before=before, actor=actor)
+        more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
+        return LogPage(log=tuple(map(entry_on_wire, found[:most])), next=more)
+
+    return Router("", route_handlers=[create, list_tokens, revoke, read_log], tags=["access"])

@@ -1,0 +1,101 @@
+"""Tokens, and who did what, on the way."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from registry.access.log import Logged, Outcome
+from registry.access.tokens import State, Token
+
+Scope = Annotated[str, Meta(examples=["publish:acme"], max_length=144)]
+TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["token/01m7zpsb9cmkr23pzwhqxxkrge"])]
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to make; ``expires`` is its life in days, hours or minutes."""
+
+    name: Annotated[str, Meta(examples=["ci"], max_length=64)]
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=64)]
+    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
+
+
+class TokenDocument(Struct, frozen=True, kw_only=True):
+    """What is known of a token: everything but its text."""
+
+    id: TokenIdText
+    name: str
+    scopes: tuple[str, ...]
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    state: State
+
+
+class NewToken(Struct, frozen=True, kw_only=True):
+    """A token that was made, and its text, which nobody can ask for again."""
+
+    token: TokenDocument
+    secret: str
+
+
+class TokenPage(Struct, frozen=True, kw_only=True):
+    """Tokens, oldest first; ``next`` is the cursor of what follows, absent at the end."""
+
+    tokens: tuple[TokenDocument, ...]
+    next: str | UnsetType = UNSET
+
+
+class Revoked(Struct, frozen=True, kw_only=True):
+    """``changed`` is false where it was revoked already."""
+
+    token: TokenIdText
+    revoked: Literal[True] = True
+    changed: bool
+
+
+class LogEntry(Struct, frozen=True, kw_only=True):
+    """Something that was done, or refused. ``actor`` is a token's id, or a word where there is none."""
+
+    id: str
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    request: str | None
+    outcome: Outcome
+    reason: str
+
+
+class LogPage(Struct, frozen=True, kw_only=True):
+    """Entries, newest first; ``next`` is the cursor of what follows, absent at the end."""
+
+    log: tuple[LogEntry, ...]
+    next: str | UnsetType = UNSET
+
+
+def token_on_wire(token: Token, at: datetime) -> TokenDocument:
+    return TokenDocument(
+        id=token.id,
+        name=token.name,
+        scopes=tuple(sorted(token.scopes.texts)),
+        created_by=token.created_by,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+        state=token.state(at),
+    )
+
+
+def entry_on_wire(entry: Logged) -> LogEntry:
+    return LogEntry(
+        id=entry.id,
+        at=entry.at,
+        actor=entry.actor,
+        action=entry.action,
+        target=entry.target,
+        request=entry.request,
+        outcome=entry.outcome,
+        reason=entry.reason,
+    )

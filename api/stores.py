@@ -4,17 +4,13 @@ The decision is written down in the registry's home, so that nobody loses sight 
 """
 
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from artifacts.drafts import new_file
-from artifacts.errors import InvalidInputError, UnavailableError
+from api.decisions import alone, new_owner, write_down
+from artifacts.errors import InvalidInputError
 from artifacts.local import LocalStore
-from artifacts.locking import lock_file
 from artifacts.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,8 +19,7 @@ if TYPE_CHECKING:
     from artifacts.store import FileStore
 
 VARIABLE = "BENCHLOCK_STORE"
-_BLOBS, _DECISION, _DECIDING, _LOCK = "blobs", "store.json", "store.json.lock", "store.lock"
-_ID_BYTES = 16
+_BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ def _of_new(home: Path, wanted: str | None) -> "OciStore | None":
     """
     if not wanted and decided(home) is None:
         return None
-    with _alone(home):
+    with alone(home):
         before = decided(home)
         if before is None and not wanted:
             return None
@@ -112,34 +107,9 @@ def _of_old(home: Path, wanted: str | None) -> "OciStore | None":
 
 def _decide(home: Path, wanted: str) -> Decision:
     """Write the decision down."""
-    import json  # noqa: PLC0415 - see above
-
-    decision, path = Decision(_repository(wanted), secrets.token_hex(_ID_BYTES)), home / _DECISION
-    text = json.dumps({"store": str(decision.repository), "owner": decision.owner}) + "\n"
-    with _disk(path), new_file(path, durably=True) as file:
-        file.write(text.encode())
+    decision = Decision(_repository(wanted), new_owner())
+    write_down(home / _DECISION, {"store": str(decision.repository), "owner": decision.owner})
     return decision
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """While held, no other process decides for the registry."""
-    with _disk(home / _DECIDING):
-        descriptor = lock_file(home / _DECIDING, alone=True)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(
-            f"{path} cannot be written: {error.strerror or error}", where=str(path), next_step="look at the disk"
-        ) from error
 
 
 def _remote(home: Path, decision: Decision) -> "OciStore":

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from api.databases import is_new, open_database
 from api.stores import VARIABLE, open_store
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.progress import SILENT, Progress
 from artifacts.store import FileStore
 from evaluator.records.records import Records
-from migrations import upgrade
 from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from evaluator.runner.execute import Runner
     from registry.access.log import Log
     from registry.access.tokens import Tokens
-
-DATABASE = "registry.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,8 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     removed.
 
     Raises:
-        InvalidInputError: ``location`` is a URL, or BENCHLOCK_STORE is not what the registry has.
+        InvalidInputError: ``location`` is a URL, or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what the registry
+            has.
         UnavailableError: the folder or the database cannot be used.
     """
     if "://" in location:
@@ -82,9 +80,8 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
             where=str(home),
             next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
-    store = open_store(home, progress, is_new=not (home / DATABASE).exists())
-    database = open_engine(home / DATABASE)
-    upgrade(database)
+    store = open_store(home, progress, is_new=is_new(home))
+    database = open_database(home, now)
     registry = Registry(home, store, Catalogue(database, now), Records(database), database)
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed

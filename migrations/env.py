@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from migrations.schema import METADATA
-from registry.catalogue.database import open_engine
+from registry.catalogue.database import open_engine, writing
 
 
 def run(connection: Connection) -> None:
@@ -22,6 +22,6 @@ else:
     database = Path(context.config.get_main_option("database") or "")
     database.parent.mkdir(parents=True, exist_ok=True)
     engine = open_engine(database)
-    with engine.execution_options(immediate=True).begin() as opened:
+    with writing(engine) as opened:
         run(opened)
     engine.dispose()

@@ -26,6 +26,7 @@ _DIGITS = 3
 """Digits of a length inside a key: enough for the longest version."""
 
 
+@lru_cache(maxsize=16384)
 def parse_version(text: str) -> Version:
     """The SemVer 2.0.0 version that ``text`` spells.
 

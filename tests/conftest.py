@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from artifacts.progress import SILENT
 from evaluator.images.base import debian_tarball
 from evaluator.images.workspaces import workspace
 from migrations import upgrade
-from registry.catalogue.database import open_engine
+from registry.catalogue.database import open_engine, open_server
 from tests.support.commands import Commands, copied
+from tests.support.postgresql import PostgresServer
+from tests.support.postgresql import serving as postgresql_serving
 from tests.support.registry_server import RegistryServer, serving
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,14 +92,32 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the suite's own, ended with the suite; tests take a database each."""
+    with postgresql_serving() as server:
+        yield server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked ``databases`` gets its ``database`` on SQLite, and once more on PostgreSQL."""
+    if metafunc.definition.get_closest_marker("databases") and "database" in metafunc.fixturenames:
+        metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
-def database(schema: Path, tmp_path: Path) -> Iterator[Engine]:
-    """An empty registry's database, of the newest revision, in a file of the test's own."""
-    path = tmp_path / "registry.db"
-    shutil.copy(schema, path)
-    engine = open_engine(path)
-    yield engine
-    engine.dispose()
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An empty registry's database, of the newest revision and the test's own: in a file, unless it is marked."""
+    with ExitStack() as stack:
+        if getattr(request, "param", "sqlite") == "sqlite":
+            path = tmp_path / "registry.db"
+            shutil.copy(request.getfixturevalue("schema"), path)
+            engine = open_engine(path)
+        else:
+            server: PostgresServer = request.getfixturevalue("postgresql")
+            engine = open_server(stack.enter_context(server.database()))
+        stack.callback(engine.dispose)
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
+from api.databases import describe
 from api.wiring import Registry, describe_store, now
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import FileStore
@@ -146,7 +147,8 @@ class EmbeddedRegistry:
         )
 
     def describe(self) -> Json:
-        return {"registry": str(self.home), "store": describe_store(self.opened)}
+        database = describe(self.opened.database, self.home)
+        return {"registry": str(self.home), "database": database, "store": describe_store(self.opened)}
 
     def _mirrored(self, option: str) -> "MirroredRepository":
         """The store of a registry that has a repository behind it, which ``option`` is for."""

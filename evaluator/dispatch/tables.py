@@ -5,34 +5,22 @@ They change: a job is queued, leased, ended. What is never changed stands beside
 no lease begins or ends because somebody set a clock.
 """
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    text,
-)
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
 
 from evaluator.records.tables import RUN_ID
-from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, metadata
+from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from registry.catalogue.tables import APPEND_ONLY, metadata
 
-JOB_ID = String(len("job/") + 26)
+JOB_ID = letters(len("job/") + 26)
 COUNTED = BigInteger().with_variant(Integer, "sqlite")
 """A number that the database counts up and never gives twice."""
 
 dispatch = Table(  # one row
     "dispatch",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("queue", Text, nullable=False),  # tells the containers of this queue from those of another
-    Column("boot", Text),  # the rest is the clock where the database has none: which boot of the host,
+    Column("id", WHOLE, primary_key=True, autoincrement=False),
+    Column("queue", TEXT, nullable=False),  # tells the containers of this queue from those of another
+    Column("boot", TEXT),  # the rest is the clock where the database has none: which boot of the host,
     Column("base", Float),  # what to add to the seconds since it,
     Column("latest", Float),  # and the latest time that was written down
 )
@@ -48,12 +36,12 @@ classes = Table(  # what jobs ask of machines, each once
 machines = Table(
     "machines",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("boot", Text, nullable=False),
+    Column("id", TEXT, primary_key=True),
+    Column("boot", TEXT, nullable=False),
     Column("facts", JSON, nullable=False),
     Column("digest", DIGEST, nullable=False),  # of the facts
-    Column("draining", Text),  # why it gets no jobs; null where it gets some
-    Column("faults", Integer, nullable=False),  # leases in a row for which it had other bytes than were locked
+    Column("draining", TEXT),  # why it gets no jobs; null where it gets some
+    Column("faults", WHOLE, nullable=False),  # leases in a row for which it had other bytes than were locked
     Column("seen", Float, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -61,7 +49,7 @@ machines = Table(
 eligible = Table(  # what a machine lacks for a class; kept up to date when either is new
     "eligible",
     metadata,
-    Column("machine", Text, ForeignKey("machines.id"), primary_key=True),
+    Column("machine", TEXT, ForeignKey("machines.id"), primary_key=True),
     Column("class", DIGEST, ForeignKey("classes.id"), primary_key=True),
     Column("fits", Boolean, nullable=False),
     Column("lacks", JSON, nullable=False),
@@ -76,20 +64,20 @@ jobs = Table(
     Column("id", JOB_ID, nullable=False, unique=True),
     Column("lock", DIGEST, ForeignKey("locks.id"), nullable=False),
     Column("class", DIGEST, ForeignKey("classes.id"), nullable=False),
-    Column("isolation", String(16)),
+    Column("isolation", letters(16)),
     Column("allow_code", Boolean, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("phase", String(16)),  # of a leased one
+    Column("state", letters(16), nullable=False),
+    Column("phase", letters(16)),  # of a leased one
     Column("fence", COUNTED),  # of the last lease
     Column("lease_until", Float),
     Column("not_before", Float),
     Column("cancel_asked", Boolean, nullable=False),
-    Column("lost", Integer, nullable=False),
-    Column("engine", Integer, nullable=False),
-    Column("crash", Integer, nullable=False),
-    Column("failure", Text),  # the class of a failed one
-    Column("reason", Text),  # of its last trouble, in words
-    Column("owner", Text, nullable=False),  # who submitted it: a token's id, or a word where there is none
+    Column("lost", WHOLE, nullable=False),
+    Column("engine", WHOLE, nullable=False),
+    Column("crash", WHOLE, nullable=False),
+    Column("failure", TEXT),  # the class of a failed one
+    Column("reason", TEXT),  # of its last trouble, in words
+    Column("owner", TEXT, nullable=False),  # who submitted it: a token's id, or a word where there is none
     Column("submitted_at", Moment, nullable=False),
     Index("ix_jobs_queued", "class", "seq", sqlite_where=text("state = 'queued'")),
     Index("ix_jobs_delayed", "not_before", sqlite_where=text("state = 'delayed'")),
@@ -102,7 +90,7 @@ avoided = Table(  # machines on which a job failed in a way that another may not
     "avoided",
     metadata,
     Column("job", JOB_ID, ForeignKey("jobs.id"), primary_key=True),
-    Column("machine", Text, ForeignKey("machines.id"), primary_key=True),
+    Column("machine", TEXT, ForeignKey("machines.id"), primary_key=True),
     sqlite_with_rowid=False,
 )
 
@@ -111,13 +99,13 @@ leases = Table(  # one row a lease, ever: its number is the fence
     metadata,
     Column("fence", COUNTED, primary_key=True),
     Column("job", JOB_ID, ForeignKey("jobs.id"), nullable=False),
-    Column("machine", Text, ForeignKey("machines.id"), nullable=False),
-    Column("boot", Text, nullable=False),
-    Column("owner", Text, nullable=False),  # who took it, and alone may use it
+    Column("machine", TEXT, ForeignKey("machines.id"), nullable=False),
+    Column("boot", TEXT, nullable=False),
+    Column("owner", TEXT, nullable=False),  # who took it, and alone may use it
     Column("at", Float, nullable=False),
     Column("run", RUN_ID, ForeignKey("runs.id"), unique=True),
-    Column("ended", String(16)),  # null as long as it holds
-    Column("reason", Text),
+    Column("ended", letters(16)),  # null as long as it holds
+    Column("reason", TEXT),
     Index(None, "job", "fence"),
     sqlite_autoincrement=True,
 )
@@ -125,8 +113,8 @@ leases = Table(  # one row a lease, ever: its number is the fence
 lease_slots = Table(  # a machine measures one job at a time: the key refuses a second
     "lease_slots",
     metadata,
-    Column("machine", Text, ForeignKey("machines.id"), primary_key=True),
-    Column("slot", Integer, primary_key=True, autoincrement=False),
+    Column("machine", TEXT, ForeignKey("machines.id"), primary_key=True),
+    Column("slot", WHOLE, primary_key=True, autoincrement=False),
     Column("fence", COUNTED, ForeignKey("leases.fence"), nullable=False, unique=True),
     sqlite_with_rowid=False,
 )

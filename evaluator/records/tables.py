@@ -7,31 +7,20 @@ which came in a bundle, and so ran somewhere else.
 
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Column,
-    Float,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Table
 
-from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, deferred_key, metadata
+from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from registry.catalogue.tables import APPEND_ONLY, deferred_key, metadata
 
-RUN_ID = String(len("run/") + 26)
+RUN_ID = letters(len("run/") + 26)
 
 runs = Table(
     "runs",
     metadata,
     Column("id", RUN_ID, primary_key=True),
     Column("lock", DIGEST, ForeignKey("locks.id"), nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("isolation", String(16), nullable=False),
+    Column("attempt", WHOLE, nullable=False),
+    Column("isolation", letters(16), nullable=False),
     Column("platform", JSON, nullable=False),
     Column("host", JSON, nullable=False),
     Column("image_id", DIGEST),  # null where the run is a process
@@ -54,7 +43,7 @@ held_runs = Table(  # open ones that somebody elsewhere runs, and says so again 
     "held_runs",
     metadata,
     Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
-    Column("owner", Text, nullable=False),  # who began it: a token's id, or a word where there is none
+    Column("owner", TEXT, nullable=False),  # who began it: a token's id, or a word where there is none
     Column("until", Float, nullable=False),  # of the queue's clock: then it counts as abandoned
     Index(None, "until"),
     sqlite_with_rowid=False,
@@ -64,9 +53,9 @@ run_ends = Table(
     "run_ends",
     metadata,
     Column("run", RUN_ID, primary_key=True),
-    Column("outcome", String(16), nullable=False),
-    Column("failure_class", Text),  # null unless failed
-    Column("failure_message", Text),
+    Column("outcome", letters(16), nullable=False),
+    Column("failure_class", TEXT),  # null unless failed
+    Column("failure_message", TEXT),
     Column("timings", JSON, nullable=False),  # seconds by phase
     Column("details", JSON, nullable=False),
     Column("ended_at", Moment, nullable=False),
@@ -92,31 +81,31 @@ def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any
 def _figure() -> tuple[Column[Any], ...]:
     return (
         Column("value", Float, nullable=False),
-        Column("unit", Text, nullable=False),
-        Column("direction", String(8), nullable=False),
-        Column("n", Integer, nullable=False),
+        Column("unit", TEXT, nullable=False),
+        Column("direction", letters(8), nullable=False),
+        Column("n", WHOLE, nullable=False),
         Column("ci_low", Float),  # null where n cannot bound that end
         Column("ci_high", Float),
-        Column("version", Integer, nullable=False),  # of the metric's definition
+        Column("version", WHOLE, nullable=False),  # of the metric's definition
     )
 
 
-run_metrics = _of_end("run_metrics", Column("name", Text, primary_key=True), *_figure())
+run_metrics = _of_end("run_metrics", Column("name", TEXT, primary_key=True), *_figure())
 
 run_batch_metrics = _of_end(
     "run_batch_metrics",  # of runs that measured several batches: a metric of one of them
-    Column("name", Text, primary_key=True),
-    Column("batch", Integer, primary_key=True, autoincrement=False),
+    Column("name", TEXT, primary_key=True),
+    Column("batch", WHOLE, primary_key=True, autoincrement=False),
     *_figure(),
 )
 
-run_packages = _of_end("run_packages", Column("name", Text, primary_key=True), Column("version", Text, nullable=False))
+run_packages = _of_end("run_packages", Column("name", TEXT, primary_key=True), Column("version", TEXT, nullable=False))
 
 run_blobs = _of_end(
     "run_blobs",
-    Column("role", Text, primary_key=True),
+    Column("role", TEXT, primary_key=True),
     Column("digest", DIGEST, nullable=False),
-    Column("size", Integer, nullable=False),
+    Column("size", WHOLE, nullable=False),
 )
 
 imported_runs = Table(

@@ -6,7 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.guards import Guard, Seal, triggers
+from registry.catalogue.columns import TEXT, WHOLE, letters
+from registry.catalogue.guards import Guard, Seal, leftovers, triggers
 
 revision = "0001"
 down_revision = None
@@ -44,22 +45,24 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop everything; on SQLite the triggers go with their tables."""
+    """Drop everything; the triggers go with their tables."""
     for guard in reversed(GUARDS):
         if guard.table == "runs":
             op.drop_table("open_runs")
         op.drop_table(guard.table)
+        for statement in leftovers(guard, op.get_context().dialect.name):
+            op.execute(statement)
 
 
 def create_versions() -> None:
     table(
         "versions",
         *version_key(),
-        sa.Column("version", sa.Text, nullable=False),
-        sa.Column("digest", sa.String(71), nullable=False),
-        sa.Column("framework", sa.Text),
-        sa.Column("framework_version", sa.Text),
-        sa.Column("published_at", sa.String(27), nullable=False),
+        sa.Column("version", TEXT, nullable=False),
+        sa.Column("digest", letters(71), nullable=False),
+        sa.Column("framework", TEXT),
+        sa.Column("framework_version", TEXT),
+        sa.Column("published_at", letters(27), nullable=False),
         key=VERSION,
     )
     op.create_index("ix_versions_digest", "versions", ["digest"], unique=True)
@@ -67,18 +70,18 @@ def create_versions() -> None:
     table(
         "manifests",
         *version_key(),
-        sa.Column("content", sa.Text, nullable=False),
-        sa.Column("authored", sa.Text, nullable=False),
-        sa.Column("sources", sa.Text, nullable=False),
+        sa.Column("content", TEXT, nullable=False),
+        sa.Column("authored", TEXT, nullable=False),
+        sa.Column("sources", TEXT, nullable=False),
         of_version("manifests"),
         key=VERSION,
     )
     table(
         "files",
         *version_key(),
-        sa.Column("path", sa.Text, nullable=False),
-        sa.Column("digest", sa.String(71), nullable=False),
-        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("path", TEXT, nullable=False),
+        sa.Column("digest", letters(71), nullable=False),
+        sa.Column("size", WHOLE, nullable=False),
         sa.Column("tree", sa.Boolean, nullable=False),
         of_version("files"),
         key=(*VERSION, "path"),
@@ -87,19 +90,19 @@ def create_versions() -> None:
     table(
         "requirements",
         *version_key(),
-        sa.Column("required_kind", sa.String(16), nullable=False),
-        sa.Column("required_name", sa.Text, nullable=False),
-        sa.Column("range", sa.Text, nullable=False),
+        sa.Column("required_kind", letters(16), nullable=False),
+        sa.Column("required_name", TEXT, nullable=False),
+        sa.Column("range", TEXT, nullable=False),
         of_version("requirements"),
         key=(*VERSION, "required_kind", "required_name"),
     )
     table(
         "platforms",
         *version_key(),
-        sa.Column("os", sa.Text, nullable=False),
-        sa.Column("arch", sa.Text, nullable=False),
-        sa.Column("device", sa.Text, nullable=False),
-        sa.Column("python", sa.Text, nullable=False),
+        sa.Column("os", TEXT, nullable=False),
+        sa.Column("arch", TEXT, nullable=False),
+        sa.Column("device", TEXT, nullable=False),
+        sa.Column("python", TEXT, nullable=False),
         sa.Column("layered", sa.Boolean, nullable=False),
         of_version("platforms"),
         key=(*VERSION, "os", "arch", "device", "python"),
@@ -107,10 +110,10 @@ def create_versions() -> None:
     table(
         "yanks",
         *version_key(),
-        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("position", WHOLE, nullable=False),
         sa.Column("yanked", sa.Boolean, nullable=False),
-        sa.Column("reason", sa.Text, nullable=False),
-        sa.Column("at", sa.String(27), nullable=False),
+        sa.Column("reason", TEXT, nullable=False),
+        sa.Column("at", letters(27), nullable=False),
         foreign_key("yanks", VERSION, "versions", VERSION),
         key=(*VERSION, "position"),
     )
@@ -120,18 +123,18 @@ def create_locks() -> None:
     chosen = (f"{kind}{suffix}" for kind in ("model", "dataset", "framework", "image") for suffix in ("", "_version"))
     table(
         "locks",
-        sa.Column("id", sa.String(71), nullable=False),
-        sa.Column("text", sa.Text, nullable=False),
-        sa.Column("request", sa.Text, nullable=False),
-        *(sa.Column(name, sa.Text, nullable=False) for name in chosen),
-        sa.Column("created_at", sa.String(27), nullable=False),
+        sa.Column("id", letters(71), nullable=False),
+        sa.Column("text", TEXT, nullable=False),
+        sa.Column("request", TEXT, nullable=False),
+        *(sa.Column(name, TEXT, nullable=False) for name in chosen),
+        sa.Column("created_at", letters(27), nullable=False),
         key=("id",),
     )
     op.create_index("ix_locks_created_at", "locks", ["created_at"])
     table(
         "lock_blobs",
-        sa.Column("lock", sa.String(71), nullable=False),
-        sa.Column("digest", sa.String(71), nullable=False),
+        sa.Column("lock", letters(71), nullable=False),
+        sa.Column("digest", letters(71), nullable=False),
         sa.Column("tree", sa.Boolean, nullable=False),
         foreign_key("lock_blobs", ("lock",), "locks", ("id",), deferred=True),
         key=("lock", "digest"),
@@ -141,15 +144,15 @@ def create_locks() -> None:
 def create_runs() -> None:
     table(
         "runs",
-        sa.Column("id", sa.String(30), nullable=False),
-        sa.Column("lock", sa.String(71), nullable=False),
-        sa.Column("attempt", sa.Integer, nullable=False),
-        sa.Column("isolation", sa.String(16), nullable=False),
+        sa.Column("id", letters(30), nullable=False),
+        sa.Column("lock", letters(71), nullable=False),
+        sa.Column("attempt", WHOLE, nullable=False),
+        sa.Column("isolation", letters(16), nullable=False),
         sa.Column("platform", sa.JSON, nullable=False),
         sa.Column("host", sa.JSON, nullable=False),
-        sa.Column("image_id", sa.String(71)),
+        sa.Column("image_id", letters(71)),
         sa.Column("process", sa.JSON, nullable=False),
-        sa.Column("started_at", sa.String(27), nullable=False),
+        sa.Column("started_at", letters(27), nullable=False),
         foreign_key("runs", ("lock",), "locks", ("id",)),
         key=("id",),
     )
@@ -158,43 +161,43 @@ def create_runs() -> None:
     table(
         "run_ends",
         run_column(),
-        sa.Column("outcome", sa.String(16), nullable=False),
-        sa.Column("failure_class", sa.Text),
-        sa.Column("failure_message", sa.Text),
+        sa.Column("outcome", letters(16), nullable=False),
+        sa.Column("failure_class", TEXT),
+        sa.Column("failure_message", TEXT),
         sa.Column("timings", sa.JSON, nullable=False),
         sa.Column("details", sa.JSON, nullable=False),
-        sa.Column("ended_at", sa.String(27), nullable=False),
+        sa.Column("ended_at", letters(27), nullable=False),
         foreign_key("run_ends", ("run",), "runs", ("id",)),
         key=("run",),
     )
     table(
         "run_metrics",
         run_column(),
-        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("name", TEXT, nullable=False),
         sa.Column("value", sa.Float, nullable=False),
-        sa.Column("unit", sa.Text, nullable=False),
-        sa.Column("direction", sa.String(8), nullable=False),
-        sa.Column("n", sa.Integer, nullable=False),
+        sa.Column("unit", TEXT, nullable=False),
+        sa.Column("direction", letters(8), nullable=False),
+        sa.Column("n", WHOLE, nullable=False),
         sa.Column("ci_low", sa.Float),
         sa.Column("ci_high", sa.Float),
-        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("version", WHOLE, nullable=False),
         of_end("run_metrics"),
         key=("run", "name"),
     )
     table(
         "run_packages",
         run_column(),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("version", sa.Text, nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("version", TEXT, nullable=False),
         of_end("run_packages"),
         key=("run", "name"),
     )
     table(
         "run_blobs",
         run_column(),
-        sa.Column("role", sa.Text, nullable=False),
-        sa.Column("digest", sa.String(71), nullable=False),
-        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("role", TEXT, nullable=False),
+        sa.Column("digest", letters(71), nullable=False),
+        sa.Column("size", WHOLE, nullable=False),
         of_end("run_blobs"),
         key=("run", "role"),
     )
@@ -207,14 +210,14 @@ def table(name: str, *parts: sa.schema.SchemaItem, key: tuple[str, ...]) -> None
 
 def version_key() -> tuple[sa.Column[str], ...]:
     return (
-        sa.Column("kind", sa.String(16), nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("precedence", sa.Text, nullable=False),
+        sa.Column("kind", letters(16), nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("precedence", TEXT, nullable=False),
     )
 
 
 def run_column() -> sa.Column[str]:
-    return sa.Column("run", sa.String(30), nullable=False)
+    return sa.Column("run", letters(30), nullable=False)
 
 
 def of_version(name: str) -> sa.ForeignKeyConstraint:

@@ -6,7 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.guards import Guard, triggers
+from registry.catalogue.columns import letters
+from registry.catalogue.guards import Guard, leftovers, triggers
 
 revision = "0003"
 down_revision = "0002"
@@ -19,8 +20,8 @@ GUARD = Guard("imported_runs", (("run",),))
 def upgrade() -> None:
     op.create_table(
         "imported_runs",
-        sa.Column("run", sa.String(30), nullable=False),
-        sa.Column("at", sa.String(27), nullable=False),
+        sa.Column("run", letters(30), nullable=False),
+        sa.Column("at", letters(27), nullable=False),
         sa.PrimaryKeyConstraint("run", name="pk_imported_runs"),
         sa.ForeignKeyConstraint(("run",), ("runs.id",), name="fk_imported_runs_run_runs"),
         sqlite_with_rowid=False,
@@ -30,5 +31,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it; on SQLite the triggers go with their table."""
+    """Drop it; the triggers go with their table."""
     op.drop_table("imported_runs")
+    for statement in leftovers(GUARD, op.get_context().dialect.name):
+        op.execute(statement)

@@ -6,7 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.guards import Guard, triggers
+from registry.catalogue.columns import TEXT, letters
+from registry.catalogue.guards import Guard, leftovers, triggers
 
 revision = "0004"
 down_revision = "0003"
@@ -20,9 +21,9 @@ GUARD = Guard("imported_platforms", (KEY,))
 def upgrade() -> None:
     op.create_table(
         "imported_platforms",
-        sa.Column("lock", sa.String(71), nullable=False),
-        *(sa.Column(name, sa.Text, nullable=False) for name in KEY[1:]),
-        sa.Column("at", sa.String(27), nullable=False),
+        sa.Column("lock", letters(71), nullable=False),
+        *(sa.Column(name, TEXT, nullable=False) for name in KEY[1:]),
+        sa.Column("at", letters(27), nullable=False),
         sa.PrimaryKeyConstraint(*KEY, name="pk_imported_platforms"),
         sa.ForeignKeyConstraint(("lock",), ("locks.id",), name="fk_imported_platforms_lock_locks"),
         sqlite_with_rowid=False,
@@ -32,5 +33,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it; on SQLite the triggers go with their table."""
+    """Drop it; the triggers go with their table."""
     op.drop_table("imported_platforms")
+    for statement in leftovers(GUARD, op.get_context().dialect.name):
+        op.execute(statement)

@@ -6,7 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.guards import Guard, Seal, triggers
+from registry.catalogue.columns import TEXT, WHOLE, letters
+from registry.catalogue.guards import Guard, Seal, leftovers, triggers
 
 revision = "0005"
 down_revision = "0004"
@@ -19,16 +20,16 @@ GUARD = Guard("run_batch_metrics", (("run", "name", "batch"),), Seal("run_ends",
 def upgrade() -> None:
     op.create_table(
         "run_batch_metrics",
-        sa.Column("run", sa.String(30), nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("batch", sa.Integer, nullable=False),
+        sa.Column("run", letters(30), nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("batch", WHOLE, nullable=False),
         sa.Column("value", sa.Float, nullable=False),
-        sa.Column("unit", sa.Text, nullable=False),
-        sa.Column("direction", sa.String(8), nullable=False),
-        sa.Column("n", sa.Integer, nullable=False),
+        sa.Column("unit", TEXT, nullable=False),
+        sa.Column("direction", letters(8), nullable=False),
+        sa.Column("n", WHOLE, nullable=False),
         sa.Column("ci_low", sa.Float),
         sa.Column("ci_high", sa.Float),
-        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("version", WHOLE, nullable=False),
         sa.PrimaryKeyConstraint("run", "name", "batch", name="pk_run_batch_metrics"),
         sa.ForeignKeyConstraint(
             ("run",), ("run_ends.run",), name="fk_run_batch_metrics_run_run_ends", deferrable=True, initially="DEFERRED"
@@ -40,5 +41,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it; on SQLite the triggers go with their table."""
+    """Drop it; the triggers go with their table."""
     op.drop_table("run_batch_metrics")
+    for statement in leftovers(GUARD, op.get_context().dialect.name):
+        op.execute(statement)

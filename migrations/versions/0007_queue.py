@@ -8,7 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.guards import Guard, triggers
+from registry.catalogue.columns import TEXT, WHOLE, letters
+from registry.catalogue.guards import Guard, leftovers, triggers
 
 revision = "0007"
 down_revision = "0006"
@@ -17,7 +18,7 @@ depends_on = None
 
 GUARD = Guard("job_results", (("job",), ("fence",), ("run",)))
 TABLES = ("dispatch", "classes", "machines", "eligible", "jobs", "avoided", "leases", "lease_slots", "job_results")
-JOB, RUN, DIGEST = sa.String(30), sa.String(30), sa.String(71)
+JOB, RUN, DIGEST = letters(30), letters(30), letters(71)
 COUNTED = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
@@ -34,15 +35,17 @@ def downgrade() -> None:
     """Drop it; the triggers go with their table."""
     for name in reversed(TABLES):
         op.drop_table(name)
+    for statement in leftovers(GUARD, op.get_context().dialect.name):
+        op.execute(statement)
     op.drop_column("open_runs", "fence")
 
 
 def create_machines() -> None:
     table(
         "dispatch",
-        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
-        sa.Column("queue", sa.Text, nullable=False),
-        sa.Column("boot", sa.Text),
+        sa.Column("id", WHOLE, nullable=False, autoincrement=False),
+        sa.Column("queue", TEXT, nullable=False),
+        sa.Column("boot", TEXT),
         sa.Column("base", sa.Float),
         sa.Column("latest", sa.Float),
         keys=("id",),
@@ -56,18 +59,18 @@ def create_machines() -> None:
     )
     table(
         "machines",
-        sa.Column("id", sa.Text, nullable=False),
-        sa.Column("boot", sa.Text, nullable=False),
+        sa.Column("id", TEXT, nullable=False),
+        sa.Column("boot", TEXT, nullable=False),
         sa.Column("facts", sa.JSON, nullable=False),
         sa.Column("digest", DIGEST, nullable=False),
-        sa.Column("draining", sa.Text),
-        sa.Column("faults", sa.Integer, nullable=False),
+        sa.Column("draining", TEXT),
+        sa.Column("faults", WHOLE, nullable=False),
         sa.Column("seen", sa.Float, nullable=False),
         keys=("id",),
     )
     table(
         "eligible",
-        sa.Column("machine", sa.Text, nullable=False),
+        sa.Column("machine", TEXT, nullable=False),
         sa.Column("class", DIGEST, nullable=False),
         sa.Column("fits", sa.Boolean, nullable=False),
         sa.Column("lacks", sa.JSON, nullable=False),
@@ -85,19 +88,19 @@ def create_jobs() -> None:
         sa.Column("id", JOB, nullable=False),
         sa.Column("lock", DIGEST, nullable=False),
         sa.Column("class", DIGEST, nullable=False),
-        sa.Column("isolation", sa.String(16)),
+        sa.Column("isolation", letters(16)),
         sa.Column("allow_code", sa.Boolean, nullable=False),
-        sa.Column("state", sa.String(16), nullable=False),
-        sa.Column("phase", sa.String(16)),
+        sa.Column("state", letters(16), nullable=False),
+        sa.Column("phase", letters(16)),
         sa.Column("fence", COUNTED),
         sa.Column("lease_until", sa.Float),
         sa.Column("not_before", sa.Float),
         sa.Column("cancel_asked", sa.Boolean, nullable=False),
-        *(sa.Column(name, sa.Integer, nullable=False) for name in ("lost", "engine", "crash")),
-        sa.Column("failure", sa.Text),
-        sa.Column("reason", sa.Text),
-        sa.Column("owner", sa.Text, nullable=False),
-        sa.Column("submitted_at", sa.String(27), nullable=False),
+        *(sa.Column(name, WHOLE, nullable=False) for name in ("lost", "engine", "crash")),
+        sa.Column("failure", TEXT),
+        sa.Column("reason", TEXT),
+        sa.Column("owner", TEXT, nullable=False),
+        sa.Column("submitted_at", letters(27), nullable=False),
         sa.UniqueConstraint("id", name="uq_jobs_id"),
         foreign("jobs", "lock", "locks.id"),
         foreign("jobs", "class", "classes.id"),
@@ -115,7 +118,7 @@ def create_leases() -> None:
     table(
         "avoided",
         sa.Column("job", JOB, nullable=False),
-        sa.Column("machine", sa.Text, nullable=False),
+        sa.Column("machine", TEXT, nullable=False),
         foreign("avoided", "job", "jobs.id"),
         foreign("avoided", "machine", "machines.id"),
         keys=("job", "machine"),
@@ -124,13 +127,13 @@ def create_leases() -> None:
         "leases",
         sa.Column("fence", COUNTED, nullable=False),
         sa.Column("job", JOB, nullable=False),
-        sa.Column("machine", sa.Text, nullable=False),
-        sa.Column("boot", sa.Text, nullable=False),
-        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("machine", TEXT, nullable=False),
+        sa.Column("boot", TEXT, nullable=False),
+        sa.Column("owner", TEXT, nullable=False),
         sa.Column("at", sa.Float, nullable=False),
         sa.Column("run", RUN),
-        sa.Column("ended", sa.String(16)),
-        sa.Column("reason", sa.Text),
+        sa.Column("ended", letters(16)),
+        sa.Column("reason", TEXT),
         sa.UniqueConstraint("run", name="uq_leases_run"),
         foreign("leases", "job", "jobs.id"),
         foreign("leases", "machine", "machines.id"),
@@ -142,8 +145,8 @@ def create_leases() -> None:
     op.create_index("ix_leases_job_fence", "leases", ["job", "fence"])
     table(
         "lease_slots",
-        sa.Column("machine", sa.Text, nullable=False),
-        sa.Column("slot", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("machine", TEXT, nullable=False),
+        sa.Column("slot", WHOLE, nullable=False, autoincrement=False),
         sa.Column("fence", COUNTED, nullable=False),
         sa.UniqueConstraint("fence", name="uq_lease_slots_fence"),
         foreign("lease_slots", "machine", "machines.id"),

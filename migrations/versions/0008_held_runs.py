@@ -6,6 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
+from registry.catalogue.columns import TEXT, letters
+
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
@@ -15,8 +17,8 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "held_runs",
-        sa.Column("run", sa.String(30), nullable=False),
-        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("run", letters(30), nullable=False),
+        sa.Column("owner", TEXT, nullable=False),
         sa.Column("until", sa.Float, nullable=False),
         sa.PrimaryKeyConstraint("run", name="pk_held_runs"),
         sa.ForeignKeyConstraint(("run",), ("runs.id",), name="fk_held_runs_run_runs"),

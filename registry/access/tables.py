@@ -3,21 +3,22 @@
 All three are append-only: a token ends by its expiry, or by a row that revokes it.
 """
 
-from sqlalchemy import Column, ForeignKey, Index, String, Table, Text
+from sqlalchemy import Column, ForeignKey, Index, Table
 
-from registry.catalogue.tables import APPEND_ONLY, DIGEST, Moment, metadata
+from registry.catalogue.columns import DIGEST, TEXT, Moment, letters
+from registry.catalogue.tables import APPEND_ONLY, metadata
 from registry.ids import DIGITS
 
-TOKEN_ID = String(len("token/") + DIGITS)
+TOKEN_ID = letters(len("token/") + DIGITS)
 
 tokens = Table(
     "tokens",
     metadata,
     Column("id", TOKEN_ID, primary_key=True),
     Column("digest", DIGEST, nullable=False),  # of the token's text, which is nowhere
-    Column("name", Text, nullable=False),
-    Column("scopes", Text, nullable=False),  # with spaces between them
-    Column("created_by", Text, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("scopes", TEXT, nullable=False),  # with spaces between them
+    Column("created_by", TEXT, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False),
     Index(None, "digest", unique=True),
@@ -37,14 +38,14 @@ token_revocations = Table(
 actions = Table(
     "actions",
     metadata,
-    Column("id", String(DIGITS), primary_key=True),  # later ones sort later
+    Column("id", letters(DIGITS), primary_key=True),  # later ones sort later
     Column("at", Moment, nullable=False),
-    Column("actor", Text, nullable=False),  # a token's id, or a word where there is none
-    Column("action", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("request", Text),  # null where no server was asked
-    Column("outcome", String(16), nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("actor", TEXT, nullable=False),  # a token's id, or a word where there is none
+    Column("action", TEXT, nullable=False),
+    Column("target", TEXT, nullable=False),
+    Column("request", TEXT),  # null where no server was asked
+    Column("outcome", letters(16), nullable=False),
+    Column("reason", TEXT, nullable=False),
     Index(None, "actor", "id"),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,

@@ -1,17 +1,20 @@
 """What the catalogue reads of versions, each from an index; what the resolver asks is in snapshot.py."""
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and_, bindparam, select
 
 from artifacts.digest import Digest
 from artifacts.errors import UnknownNameError
 from registry.catalogue.entries import Entry
 from registry.catalogue.rows import key_of
-from registry.catalogue.tables import imported_platforms, versions, yanks
+from registry.catalogue.snapshot import CatalogueSnapshot
+from registry.catalogue.tables import VERSION, imported_platforms, versions, yanks
 from registry.lockfile import Lock, LockedPlatform
 from registry.names import Kind, Name, Reference
+from registry.resolution.candidates import EVERY, Population
+from registry.resolution.conflicts import nearest_name
 from registry.versions import parse_version
 
 SHOWN_VERSIONS = 5
@@ -19,6 +22,23 @@ PLACE = ("os", "arch", "device", "python")
 """The columns that tell a platform of a lock from its others."""
 
 Key = tuple[str, str, str]
+
+
+def _entry() -> Select[Any]:
+    """One version with its last yank row, by its key: made once, since making it takes longer than asking it."""
+    later = yanks.alias("later")
+    latest = select(later.c.position).where(_same(later, versions)).order_by(later.c.position.desc()).limit(1)
+    last = and_(_same(yanks, versions), yanks.c.position == latest.correlate(versions).scalar_subquery())
+    columns = (versions.c.version, versions.c.digest, versions.c.published_at, yanks.c.yanked, yanks.c.reason)
+    given = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(*columns).select_from(versions.outerjoin(yanks, last)).where(*given)
+
+
+def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+    return and_(*(one.c[column] == other.c[column] for column in VERSION))
+
+
+ENTRY = _entry()
 
 
 def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
@@ -49,12 +69,11 @@ def entry(connection: Connection, reference: Reference) -> Entry:
     Raises:
         UnknownNameError: it is not published; the message names what is near.
     """
-    row = connection.execute(select(versions).where(of_version(versions, reference))).first()
+    row = connection.execute(ENTRY, key_of(reference)).first()
     if row is None:
         raise unknown_version(connection, reference)
-    reasons = yank_reasons(connection, key_of(reference))
     published = Reference(reference.kind, reference.name, parse_version(row.version))
-    return Entry(published, Digest(row.digest), row.published_at, reasons.get((row.kind, row.name, row.precedence)))
+    return Entry(published, Digest(row.digest), row.published_at, row.reason if row.yanked else None)
 
 
 def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:
@@ -78,18 +97,18 @@ def place_of(platform: LockedPlatform) -> tuple[str, ...]:
 
 def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
     """The error for a name of which nothing is published, with the nearest one that is."""
-    known: Sequence[str] = connection.execute(select(versions.c.name).filter_by(kind=kind).distinct()).scalars().all()
-    near = difflib.get_close_matches(name, known, n=1)
-    step = f"did you mean {kind}/{near[0]}?" if near else f"`benchlock list {kind}` lists what is published"
+    near = nearest_name(CatalogueSnapshot(connection, None), kind, name)
+    step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists what is published"
     return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
 
 
 def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:
     """The error for a version that is not published, with the newest ones that are, or the nearest name."""
-    published = entries(connection, reference.kind, reference.name)
+    everything = Population(reference.kind, reference.name, EVERY)
+    published = CatalogueSnapshot(connection, None).newest(everything, SHOWN_VERSIONS)
     if not published:
         return unknown_name(connection, reference.kind, reference.name)
-    newest = ", ".join(str(found.reference.version) for found in reversed(published[-SHOWN_VERSIONS:]))
+    newest = ", ".join(map(str, published))
     return UnknownNameError(
         f"{reference} is not published", where=str(reference), next_step=f"published, newest first: {newest}"
     )

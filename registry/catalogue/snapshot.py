@@ -34,6 +34,9 @@ class CatalogueSnapshot:
 
     def __init__(self, connection: Connection, as_of: datetime | None) -> None:
         self._connection = connection
+        self._dialect = connection.dialect.name
+        for setting in statements.settings(self._dialect):
+            connection.exec_driver_sql(setting)
         self._always = {"as_of": moment(as_of or _ALWAYS), "next": _LEAST}
 
     def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
@@ -120,7 +123,8 @@ class CatalogueSnapshot:
         return rows
 
     def _rows(self, statement: str, values: Values) -> Sequence[Row[Any]]:
-        return self._connection.exec_driver_sql(statement, self._always | values).all()
+        spelled = statements.spelled(statement, self._dialect)
+        return self._connection.exec_driver_sql(spelled, self._always | values).all()
 
 
 def _population(wanted: Population) -> Values:

@@ -8,18 +8,22 @@ excluded; and ``as_of``, the time that is seen. Where a framework and images are
 images is ``image_low`` and ``image_high``.
 
 Few different values among many rows are found by a loose scan: a recursive query seeks from each value to the next
-greater one, so that the effort grows with the number of different values. A cross join keeps the order in which it
-names its tables; each after the first is sought by its whole key.
+greater one, so that the effort grows with the number of different values. No statement joins tables, whose order a
+database would choose: each reads one, and asks of each row what there is in the others by its whole key.
 """
 # ruff: noqa: S608 - what is put together are names of our own tables and columns; values are bound
 
+import re
 from functools import cache
 from typing import Literal
 
 from registry.resolution.candidates import Status
 
+_PARAMETER = re.compile(r":(\w+)")
 NEED = ("required_kind", "required_name", "range")
 PLATFORM = ("os", "arch", "device")
+_ROW_BY_ROW = " OFFSET 0"
+"""PostgreSQL makes a join of an EXISTS, and reads all that could match, but not of one that ends so."""
 
 
 def _given(columns: tuple[str, ...], place: str) -> str:
@@ -42,16 +46,25 @@ def _of_form(key: str, status: Status | None) -> str:
     return {"release": f"{key} LIKE '%~'", "pre-release": f"{key} NOT LIKE '%~'"}.get(status or "", "true")
 
 
+def _exists(rows: str) -> str:
+    return f"EXISTS ({rows}{_ROW_BY_ROW})"
+
+
+def _published(version: str) -> str:
+    """A row that belongs to a version which is seen."""
+    return _exists(f"SELECT 1 FROM versions AS own WHERE {_equal('own', version)} AND own.published_at <= :as_of")
+
+
 def _holds(yank: str = "yanks") -> str:
     """A row that yanks its version, and is the last of the version."""
     last = f"SELECT 1 FROM yanks AS later WHERE {_equal('later', yank)} AND later.position > {yank}.position"
-    return f"{yank}.at <= :as_of AND {yank}.yanked AND NOT EXISTS ({last} AND later.at <= :as_of)"
+    return f"{yank}.at <= :as_of AND {yank}.yanked AND NOT {_exists(f'{last} AND later.at <= :as_of')}"
 
 
 def _of_status(version: str, status: Status | None) -> str:
     if status is None:
         return "true"
-    yank = f"EXISTS (SELECT 1 FROM yanks WHERE {_equal('yanks', version)} AND {_holds()})"
+    yank = _exists(f"SELECT 1 FROM yanks WHERE {_equal('yanks', version)} AND {_holds()}")
     return f"{_of_form(f'{version}.precedence', status)} AND {'' if status == 'yanked' else 'NOT '}{yank}"
 
 
@@ -75,12 +88,10 @@ def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true"
 
 def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> str:
     """The different values of ``columns`` among the rows of published versions with the ``given`` columns."""
-    published = (
-        f"SELECT 1 FROM {table} AS one CROSS JOIN versions WHERE {_given(given, 'one')} "
-        f"AND {_equal('one', 'found', columns)} AND {_equal('versions', 'one')} AND versions.published_at <= :as_of"
-    )
+    rows = f"SELECT 1 FROM {table} AS one WHERE {_given(given, 'one')} AND {_equal('one', 'found', columns)}"
+    published = f"{rows} AND {_published('one')}"
     found = ", ".join(f"found.{column}" for column in columns)
-    return f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE EXISTS ({published})"
+    return f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE {_exists(published)}"
 
 
 def _of_keys(columns: str, table: str, count: int, condition: str = "true") -> str:
@@ -91,24 +102,24 @@ def _of_keys(columns: str, table: str, count: int, condition: str = "true") -> s
 
 
 def _population(status: Status | None, *, with_need: bool, need: str = "") -> tuple[str, str]:
-    """The leading table's key, and all that follows SELECT: versions of a name, in an interval, and with a need.
+    """The table that is read, and all that follows SELECT: versions of a name, in an interval, and with a need.
 
-    The need is given, or that of a row of the table ``need``. What is rare leads: yanks, then pre-releases, which have
-    an index of their own, then those with the need.
+    The need is given, or that of a row of the table ``need``. What is rare is read: yanks, then pre-releases, which
+    have an index of their own, then those with the need.
     """
     plain = "requirements" if with_need else "versions"
     leading = {"yanked": "yanks", "pre-release": "prereleases"}.get(status or "", plain)
-    tables = dict.fromkeys((leading, "versions", plain))
+    wanted = _equal("requirements", need, NEED) if need else _given(NEED, "requirements")
+    required = f"SELECT 1 FROM requirements WHERE {_equal('requirements', leading)} AND {wanted}"
     conditions = [
         _given(("kind", "name"), leading),
         _between(f"{leading}.precedence"),
         _holds() if status == "yanked" else _of_status(leading, status),
-        *(_equal(table, leading) for table in tables if table != leading),
-        *([_equal("requirements", need, NEED) if need else _given(NEED, "requirements")] if with_need else []),
-        "versions.published_at <= :as_of",
+        "versions.published_at <= :as_of" if leading == "versions" else _published(leading),
+        *([wanted if leading == "requirements" else _exists(required)] if with_need else []),
     ]
-    rows = " CROSS JOIN ".join("versions AS prereleases" if one == "prereleases" else one for one in tables)
-    return f"{leading}.precedence", f"FROM {rows} WHERE {' AND '.join(conditions)}"
+    table = "versions AS prereleases" if leading == "prereleases" else leading
+    return leading, f"FROM {table} WHERE {' AND '.join(conditions)}"
 
 
 def _offered() -> str:
@@ -120,8 +131,7 @@ def _offered() -> str:
 
 def _images(place: str, status: Status) -> str:
     """Environments of published images in their interval and of their status."""
-    published = f"SELECT 1 FROM versions AS own WHERE {_equal('own', place)} AND own.published_at <= :as_of"
-    return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND EXISTS ({published})"
+    return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND {_published(place)}"
 
 
 def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
@@ -132,7 +142,26 @@ def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
 
     found = f"WITH RECURSIVE found(name) AS ({end(start)} UNION ALL {end(following)} FROM found WHERE name IS NOT NULL)"
     own = "SELECT 1 FROM versions WHERE kind = :kind AND versions.name = found.name AND published_at <= :as_of"
-    return f"{found} SELECT name FROM found WHERE EXISTS ({own}) LIMIT :most"
+    return f"{found} SELECT name FROM found WHERE {_exists(own)} LIMIT :most"
+
+
+@cache
+def spelled(statement: str, dialect: str) -> str:
+    """A statement as the driver of the database reads it."""
+    if dialect == "sqlite":
+        return statement.replace(_ROW_BY_ROW, "")
+    return _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
+
+
+def settings(dialect: str) -> tuple[str, ...]:
+    """What is executed before the statements, in their transaction, so that they are seeks there too.
+
+    PostgreSQL would read all of a table that it takes for small, and sort it: it is told to seek, which is right
+    whatever it knows of the table.
+    """
+    knobs = {"jit": "off", **{f"enable_{name}": "off" for name in ("seqscan", "bitmapscan", "sort")}}
+    values = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in knobs.items())
+    return () if dialect == "sqlite" else (f"SELECT {values}",)
 
 
 NAMES_BELOW = _names("DESC", "name < :near", "name < found.name")
@@ -165,8 +194,10 @@ def belonging(table: str, count: int) -> str:
 @cache
 def ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> str:
     """Key and text of ``most`` versions of a name, the oldest or the newest."""
-    place, rows = _population(status, with_need=with_need)
-    return f"SELECT versions.precedence, versions.version {rows} ORDER BY {place} {order} LIMIT :most"
+    leading, rows = _population(status, with_need=with_need)
+    text = f"(SELECT version FROM versions AS own WHERE {_equal('own', leading)})"
+    columns = f"{leading}.precedence, {'versions.version' if leading == 'versions' else text} AS version"
+    return f"SELECT {columns} {rows} ORDER BY {leading}.precedence {order} LIMIT :most"
 
 
 @cache
@@ -179,7 +210,8 @@ def count(status: Status | None, *, with_need: bool) -> str:
 @cache
 def needed(status: Status | None) -> str:
     """What versions of a name require, each with the key of the newest that does."""
-    place, rows = _population(status, with_need=True, need="found")
+    leading, rows = _population(status, with_need=True, need="found")
+    place = f"{leading}.precedence"
     needs = ", ".join(f"found.{column}" for column in NEED)
     newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
     found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
@@ -211,11 +243,15 @@ def providers(status: Status, images: Status) -> str:
         f"SELECT one.precedence FROM environments AS one WHERE {_given(('framework', *PLATFORM), 'one')} "
         f"AND {_equal('one', 'found', pair)} AND {_images('one', images)} ORDER BY one.precedence DESC LIMIT 1"
     )
-    return (
-        f"{found} SELECT image.name, image.precedence, image.version "
-        "FROM found CROSS JOIN versions AS published CROSS JOIN versions AS image "
-        "WHERE published.kind = 'framework' AND published.name = :framework "
+    framework = (
+        "SELECT 1 FROM versions AS published WHERE published.kind = 'framework' AND published.name = :framework "
         "AND published.precedence = found.framework_precedence AND published.published_at <= :as_of "
-        f"AND {_of_status('published', status)} "
-        f"AND image.kind = 'image' AND image.name = found.name AND image.precedence = ({newest})"
+        f"AND {_of_status('published', status)}"
+    )
+    image = "image.kind = 'image' AND image.name = offered.name AND image.precedence = offered.precedence"
+    return (
+        f"{found}, offered(name, precedence) AS MATERIALIZED "
+        f"(SELECT found.name, ({newest}) FROM found WHERE {_exists(framework)}) "
+        f"SELECT name, precedence, (SELECT version FROM versions AS image WHERE {image}) AS version "
+        "FROM offered WHERE precedence IS NOT NULL"
     )

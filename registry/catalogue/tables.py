@@ -10,25 +10,11 @@ build metadata out, so that two versions that differ in nothing else are one.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    text,
-)
-from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy import Boolean, Column, ForeignKeyConstraint, Index, MetaData, Table, text
 
-from registry.ids import moment
+from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 
 metadata = MetaData(
     naming_convention={
@@ -43,20 +29,6 @@ metadata = MetaData(
 APPEND_ONLY = {"append_only": True}
 VERSION = ("kind", "name", "precedence")
 PROVIDED = ("framework", "os", "arch", "device", "framework_precedence", "name", "precedence")
-DIGEST = String(len("sha256:") + 64)
-
-
-class Moment(TypeDecorator[datetime]):
-    """A time as ISO 8601 text in UTC with microseconds: always as long, so that text order is the order of time."""
-
-    impl = String(len("2026-01-31T12:00:00.000000Z"))
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else moment(value)
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return None if value is None else datetime.fromisoformat(value)
 
 
 def only_prereleases(key: str) -> dict[str, Any]:
@@ -87,9 +59,9 @@ def _of_version(name: str, *parts: Any) -> Table:  # noqa: ANN401 - columns and 
 
 def _version_key() -> tuple[Column[str], Column[str], Column[str]]:
     return (
-        Column("kind", String(16), primary_key=True),
-        Column("name", Text, primary_key=True),
-        Column("precedence", Text, primary_key=True),
+        Column("kind", letters(16), primary_key=True),
+        Column("name", TEXT, primary_key=True),
+        Column("precedence", TEXT, primary_key=True),
     )
 
 
@@ -97,10 +69,10 @@ versions = Table(
     "versions",
     metadata,
     *_version_key(),
-    Column("version", Text, nullable=False),  # as published, build metadata included
+    Column("version", TEXT, nullable=False),  # as published, build metadata included
     Column("digest", DIGEST, nullable=False),  # of the manifest's content
-    Column("framework", Text),  # what an image provides; null in every other kind
-    Column("framework_version", Text),
+    Column("framework", TEXT),  # what an image provides; null in every other kind
+    Column("framework_version", TEXT),
     Column("published_at", Moment, nullable=False),
     Index(None, "digest", unique=True),
     Index(None, "framework", "name"),
@@ -111,44 +83,44 @@ versions = Table(
 
 manifests = _of_version(
     "manifests",
-    Column("content", Text, nullable=False),  # canonical JSON, whose digest the version has
-    Column("authored", Text, nullable=False),  # the author's own text: provenance, outside the digest
-    Column("sources", Text, nullable=False),  # JSON: from a file's path to its source as written
+    Column("content", TEXT, nullable=False),  # canonical JSON, whose digest the version has
+    Column("authored", TEXT, nullable=False),  # the author's own text: provenance, outside the digest
+    Column("sources", TEXT, nullable=False),  # JSON: from a file's path to its source as written
 )
 
 files = _of_version(
     "files",
-    Column("path", Text, primary_key=True),
+    Column("path", TEXT, primary_key=True),
     Column("digest", DIGEST, nullable=False),
-    Column("size", Integer, nullable=False),  # bytes; of a tree, the sum of its files'
+    Column("size", WHOLE, nullable=False),  # bytes; of a tree, the sum of its files'
     Column("tree", Boolean, nullable=False),  # the digest is that of a listing, whose lines name further blobs
     Index(None, "digest"),
 )
 
 requirements = _of_version(
     "requirements",
-    Column("required_kind", String(16), primary_key=True),
-    Column("required_name", Text, primary_key=True),
-    Column("range", Text, nullable=False),
+    Column("required_kind", letters(16), primary_key=True),
+    Column("required_name", TEXT, primary_key=True),
+    Column("range", TEXT, nullable=False),
     Index("ix_requirements_needs", "kind", "name", "required_kind", "required_name", "range", "precedence"),
 )
 
 platforms = _of_version(
     "platforms",
-    Column("os", Text, primary_key=True),
-    Column("arch", Text, primary_key=True),
-    Column("device", Text, primary_key=True),
-    Column("python", Text, primary_key=True),
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("python", TEXT, primary_key=True),
     Column("layered", Boolean, nullable=False),  # has layers, so that a container can run
 )
 
 environments = _of_version(  # what an image provides, on each platform; several Pythons on one are one row
     "environments",
-    Column("os", Text, primary_key=True),
-    Column("arch", Text, primary_key=True),
-    Column("device", Text, primary_key=True),
-    Column("framework", Text, nullable=False),
-    Column("framework_precedence", Text, nullable=False),
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("framework", TEXT, nullable=False),
+    Column("framework_precedence", TEXT, nullable=False),
     Index("ix_environments_provided", *PROVIDED),
     Index("ix_environments_of_prereleases", *PROVIDED, **only_prereleases("framework_precedence")),
     Index("ix_environments_in_prereleases", *PROVIDED, **only_prereleases("precedence")),
@@ -158,9 +130,9 @@ yanks = Table(
     "yanks",
     metadata,
     *_version_key(),
-    Column("position", Integer, primary_key=True, autoincrement=False),  # 1, 2, ...: the last one holds
+    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...: the last one holds
     Column("yanked", Boolean, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", TEXT, nullable=False),
     Column("at", Moment, nullable=False),
     ForeignKeyConstraint(VERSION, [f"versions.{column}" for column in VERSION]),
     info=APPEND_ONLY,
@@ -171,16 +143,16 @@ locks = Table(
     "locks",
     metadata,
     Column("id", DIGEST, primary_key=True),
-    Column("text", Text, nullable=False),
-    Column("request", Text, nullable=False),  # the request's name
-    Column("model", Text, nullable=False),
-    Column("model_version", Text, nullable=False),
-    Column("dataset", Text, nullable=False),
-    Column("dataset_version", Text, nullable=False),
-    Column("framework", Text, nullable=False),
-    Column("framework_version", Text, nullable=False),
-    Column("image", Text, nullable=False),
-    Column("image_version", Text, nullable=False),
+    Column("text", TEXT, nullable=False),
+    Column("request", TEXT, nullable=False),  # the request's name
+    Column("model", TEXT, nullable=False),
+    Column("model_version", TEXT, nullable=False),
+    Column("dataset", TEXT, nullable=False),
+    Column("dataset_version", TEXT, nullable=False),
+    Column("framework", TEXT, nullable=False),
+    Column("framework_version", TEXT, nullable=False),
+    Column("image", TEXT, nullable=False),
+    Column("image_version", TEXT, nullable=False),
     Column("created_at", Moment, nullable=False),
     Index(None, "created_at"),
     info=APPEND_ONLY,
@@ -202,12 +174,21 @@ imported_platforms = Table(  # a lock that came in no bundle has none
     "imported_platforms",
     metadata,
     Column("lock", DIGEST, primary_key=True),
-    Column("os", Text, primary_key=True),
-    Column("arch", Text, primary_key=True),
-    Column("device", Text, primary_key=True),
-    Column("python", Text, primary_key=True),
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("python", TEXT, primary_key=True),
     Column("at", Moment, nullable=False),
     ForeignKeyConstraint(["lock"], ["locks.id"]),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+owners = Table(  # the registry whose database this is, where one database could be named by several
+    "owners",
+    metadata,
+    Column("id", letters(32), primary_key=True),
+    Column("at", Moment, nullable=False),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

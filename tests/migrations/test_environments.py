@@ -75,10 +75,10 @@ def test_what_was_made_is_guarded(first: Engine) -> None:
     with writing(first) as connection:
         assert missing(connection, guards(METADATA)) == ()
         for statement in ("UPDATE environments SET framework = 'g'", "DELETE FROM environments"):
-            with pytest.raises(IntegrityError, match="environments is append-only"):
+            with pytest.raises(IntegrityError, match="environments is append-only"), connection.begin_nested():
                 connection.execute(text(statement))
         more = dict(connection.execute(select(environments)).mappings().first() or {}, device="cuda")
-        with pytest.raises(IntegrityError, match="environments is append-only"):
+        with pytest.raises(IntegrityError, match="environments is append-only"), connection.begin_nested():
             connection.execute(insert(environments), more)
 
 

@@ -2,31 +2,17 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import JSON, Boolean, Column, Engine, Float, Integer, Table, text
+from sqlalchemy import Engine, Table, text
 
 from migrations.schema import METADATA
 from registry.catalogue.database import writing
-from registry.catalogue.guards import guards, missing, triggers
-
-GUARDS = {guard.table: guard for guard in guards(METADATA)}
-TABLES = [METADATA.tables[name] for name in GUARDS]
-SEALED = [table for table in TABLES if GUARDS[table.name].seal]
-CHILDREN_FIRST = [*SEALED, *(table for table in TABLES if table not in SEALED)]
-
-
-def value(column: Column[Any], text: str) -> Any:  # noqa: ANN401 - a value of any column
-    if isinstance(column.type, Boolean | Integer):
-        return len(text)
-    return 0.5 if isinstance(column.type, Float) else "{}" if isinstance(column.type, JSON) else text
-
-
-def row(table: Table, text: str) -> dict[str, Any]:
-    """A row whose key columns are all ``text``, so that rows of different tables belong together."""
-    return {column.name: value(column, text) for column in table.columns}
+from registry.catalogue.guards import missing, triggers
+from tests.support.rows import CHILDREN_FIRST, GUARDS, MUTABLE, SEALED, TABLES, joining, over, row
 
 
 def put(connection: sqlite3.Connection, verb: str, table: Table, values: dict[str, Any], clause: str = "") -> None:
@@ -57,8 +43,7 @@ def refused(connection: sqlite3.Connection, statement: Any, *arguments: Any) -> 
 
 
 def test_every_table_is_append_only_but_the_list_of_open_runs_and_the_queue() -> None:
-    queue = {"dispatch", "classes", "machines", "eligible", "jobs", "avoided", "leases", "lease_slots"}
-    assert set(METADATA.tables) - {table.name for table in TABLES} == {"open_runs", "held_runs", *queue}
+    assert set(METADATA.tables) - set(GUARDS) == MUTABLE
 
 
 def test_no_trigger_is_missing_after_migrating(database: Engine) -> None:
@@ -104,26 +89,41 @@ def test_delete_is_refused(raw: sqlite3.Connection, table: Table) -> None:
 @pytest.mark.parametrize("table", TABLES, ids=GUARDS)
 def test_an_insert_over_any_unique_key_is_refused(raw: sqlite3.Connection, table: Table, verb: str) -> None:
     for key in GUARDS[table.name].keys:
-        taken = {name: part for name, part in row(table, "a").items() if name in key}
-        refused(raw, put, verb, table, row(table, "bc") | taken)
+        refused(raw, put, verb, table, over(table, key))
 
 
 @pytest.mark.parametrize("table", TABLES, ids=GUARDS)
 def test_an_upsert_is_refused_whatever_the_key(raw: sqlite3.Connection, table: Table) -> None:
     for key in GUARDS[table.name].keys:
-        taken = {name: part for name, part in row(table, "a").items() if name in key}
         free = next(column.name for column in reversed(list(table.columns)))
         clause = f'ON CONFLICT ({", ".join(key)}) DO UPDATE SET "{free}" = excluded."{free}"'
-        refused(raw, put, "INSERT", table, row(table, "bc") | taken, clause)
+        refused(raw, put, "INSERT", table, over(table, key), clause)
 
 
 @pytest.mark.parametrize("table", SEALED, ids=[table.name for table in SEALED])
 def test_nothing_is_added_to_what_is_sealed(raw: sqlite3.Connection, table: Table) -> None:
-    seal = GUARDS[table.name].seal
-    assert seal is not None
-    whole = {name for name, _ in seal.columns}
-    own = {name: part for name, part in row(table, "bc").items() if name not in whole}
-    refused(raw, put, "INSERT", table, row(table, "a") | own)
+    refused(raw, put, "INSERT", table, joining(table))
+
+
+@pytest.mark.parametrize("table", SEALED, ids=[table.name for table in SEALED])
+def test_nothing_is_added_while_another_one_seals(raw: sqlite3.Connection, path: Path, table: Table) -> None:
+    """SQLite lets one write at a time, and only who sees what the last one wrote."""
+    sealing = METADATA.tables[GUARDS[table.name].seal.table]  # type: ignore[union-attr] # these have one
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other:
+        for first, second in ((table, sealing), (sealing, table)):
+            raw.execute("BEGIN")
+            put(raw, "INSERT", first, row(first, "new"))
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                put(other, "INSERT", second, row(second, "new"))
+            raw.execute("ROLLBACK")
+        other.execute("BEGIN")
+        other.execute(f"SELECT count(*) FROM {table.name}").fetchall()
+        put(raw, "INSERT", sealing, row(sealing, "new"))
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            put(other, "INSERT", table, row(table, "new"))
+        other.execute("ROLLBACK")
+        with pytest.raises(sqlite3.IntegrityError, match="is append-only"):
+            put(other, "INSERT", table, row(table, "new"))
 
 
 @pytest.mark.parametrize("table", TABLES, ids=GUARDS)

@@ -14,15 +14,18 @@ from artifacts.errors import UnavailableError
 from migrations import HEAD, configure, revision, upgrade
 from migrations.check import check
 from migrations.schema import METADATA
-from registry.catalogue.database import BUSY_TIMEOUT_MS, open_engine, reading, writing
+from registry.catalogue.database import open_engine, reading, writing
 from registry.catalogue.guards import guards, missing
+from registry.catalogue.sqlite import BUSY_TIMEOUT_MS
+from tests.support.postgresql import open_any
 
+both = pytest.mark.databases
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADE = """
-import sys, pathlib
+import sys
 from migrations import upgrade
-from registry.catalogue.database import open_engine
-engine = open_engine(pathlib.Path(sys.argv[1]))
+from tests.support.postgresql import open_any
+engine = open_any(sys.argv[1])
 upgrade(engine)
 print("alembic" in sys.modules)
 """
@@ -33,10 +36,11 @@ def test_head_is_the_only_newest_revision(empty: Engine) -> None:
         assert ScriptDirectory.from_config(configure(connection)).get_heads() == [HEAD]
 
 
-def test_the_revisions_make_what_the_tables_say(tmp_path: Path) -> None:
-    assert check(tmp_path) == []
+def test_the_revisions_make_what_the_tables_say(empty: Engine) -> None:
+    assert check(empty) == []
 
 
+@both
 def test_the_check_sees_a_difference(database: Engine) -> None:
     with writing(database) as connection:
         connection.execute(text("ALTER TABLE open_runs ADD COLUMN more TEXT"))
@@ -45,17 +49,20 @@ def test_the_check_sees_a_difference(database: Engine) -> None:
         connection.rollback()
 
 
+@both
 def test_down_and_up_again_loses_no_guard(database: Engine) -> None:
     with writing(database) as connection:
         command.downgrade(configure(connection), "base")
         assert inspect(connection).get_table_names() == ["alembic_version"]
+        if connection.dialect.name == "postgresql":
+            assert connection.execute(text("SELECT proname FROM pg_proc WHERE proname LIKE 'guard%'")).all() == []
     upgrade(database)
     with reading(database) as connection:
         assert set(METADATA.tables) < set(inspect(connection).get_table_names())
         assert missing(connection, guards(METADATA)) == ()
 
 
-def test_an_upgrade_that_fails_leaves_nothing(empty: Engine, path: Path) -> None:
+def test_an_upgrade_that_fails_leaves_nothing(empty: Engine) -> None:
     with writing(empty) as connection:
         connection.execute(text("CREATE TABLE run_blobs (in_the_way TEXT)"))
     with pytest.raises(UnavailableError, match="run_blobs"):
@@ -63,9 +70,9 @@ def test_an_upgrade_that_fails_leaves_nothing(empty: Engine, path: Path) -> None
     with reading(empty) as connection:
         assert inspect(connection).get_table_names() == ["run_blobs"]
         assert revision(connection) is None
-    assert path.exists()
 
 
+@both
 def test_a_database_of_a_newer_benchlock_is_left_alone(database: Engine) -> None:
     with writing(database) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -73,26 +80,26 @@ def test_a_database_of_a_newer_benchlock_is_left_alone(database: Engine) -> None
         upgrade(database)
 
 
-def test_a_database_at_head_is_opened_without_alembic(path: Path) -> None:
+def test_a_database_at_head_is_opened_without_alembic(place: str) -> None:
     answers = [
         subprocess.run(
-            [sys.executable, "-c", UPGRADE, path], cwd=ROOT, check=True, capture_output=True, text=True
+            [sys.executable, "-c", UPGRADE, place], cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
         for _ in range(2)
     ]
     assert answers == ["True\n", "False\n"]
 
 
-def test_processes_that_upgrade_at_once_make_one_schema(path: Path) -> None:
+def test_processes_that_upgrade_at_once_make_one_schema(place: str) -> None:
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", UPGRADE, path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", UPGRADE, place], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         for _ in range(4)
     ]
     results = [process.communicate() for process in started]
     assert [(process.returncode, err) for process, (_, err) in zip(started, results, strict=True)] == [(0, b"")] * 4
-    engine = open_engine(path)
+    engine = open_any(place)
     with reading(engine) as connection:
         assert revision(connection) == HEAD
         assert missing(connection, guards(METADATA)) == ()

@@ -3,21 +3,23 @@
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from registry.catalogue.database import open_engine, reading, writing
+from registry.catalogue.database import open_engine, open_server, reading, writing
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
 from registry.versions import parse_version
+from tests.support.plans import nodes
+from tests.support.postgresql import PostgresServer
 from tests.support.publishing import fill
 from tests.support.universe import candidates
 
@@ -102,8 +104,7 @@ def rows(count: int) -> list[Candidate]:
 
 
 @contextmanager
-def catalogue(path: Path, count: int) -> Iterator[Connection]:
-    engine = open_engine(path)
+def catalogue(engine: Engine, count: int) -> Iterator[Connection]:
     with writing(engine) as connection:
         fill(connection, rows(count), NOON)
     with reading(engine) as connection:
@@ -112,7 +113,10 @@ def catalogue(path: Path, count: int) -> Iterator[Connection]:
 
 
 def effort(connection: Connection, asking: Asking) -> int:
-    """How many tens of steps SQLite takes to answer."""
+    """How many tens of steps SQLite takes to answer, or how many rows PostgreSQL looks at."""
+    raw: Any = connection.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        return sum(map(looked_at, plans(connection, asking, "ANALYZE, FORMAT JSON")))
     steps = 0
 
     def step() -> int:
@@ -120,21 +124,57 @@ def effort(connection: Connection, asking: Asking) -> int:
         steps += 1
         return 0
 
-    raw: Any = connection.connection.driver_connection
-    assert isinstance(raw, sqlite3.Connection)
     raw.set_progress_handler(step, 10)
     asking(CatalogueSnapshot(connection, None))
     raw.set_progress_handler(None, 0)
     return steps
 
 
-@pytest.fixture(scope="module")
-def sizes(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Connection, Connection]]:
+def plans(connection: Connection, asking: Asking, options: str) -> list[Any]:
+    """How PostgreSQL answers each statement."""
+    found = []
+    for statement, parameters in statements(connection, asking):
+        ((plan,),) = connection.exec_driver_sql(f"EXPLAIN ({options}) {statement}", parameters)
+        found.append(plan[0]["Plan"])
+    return found
+
+
+def looked_at(plan: dict[str, Any]) -> int:
+    return sum(
+        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in nodes(plan)
+    )
+
+
+def statements(connection: Connection, asking: Asking) -> list[tuple[str, Any]]:
+    """What is asked of the database, but for its settings."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:  # noqa: ANN401
+        asked.append((statement, parameters))
+
+    event.listen(connection, "before_cursor_execute", note)
+    asking(CatalogueSnapshot(connection, NOON))
+    event.remove(connection, "before_cursor_execute", note)
+    return [(statement, parameters) for statement, parameters in asked if "set_config" not in statement]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def sizes(
+    request: pytest.FixtureRequest, schema: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Connection, Connection]]:
     """A small catalogue, and one whose names have twenty times as many versions."""
     folder = tmp_path_factory.mktemp("sizes")
-    small, large = (Path(shutil.copy(schema, folder / f"{name}.db")) for name in ("small", "large"))
-    with catalogue(small, 20) as one, catalogue(large, 400) as other:
-        yield one, other
+    with ExitStack() as stack:
+        engines = []
+        for name in ("small", "large"):
+            if request.param == "sqlite":
+                engines.append(open_engine(Path(shutil.copy(schema, folder / f"{name}.db"))))
+            else:
+                server: PostgresServer = request.getfixturevalue("postgresql")
+                engines.append(open_server(stack.enter_context(server.database())))
+        small, large = engines
+        yield stack.enter_context(catalogue(small, 20)), stack.enter_context(catalogue(large, 400))
 
 
 @pytest.mark.parametrize("asking", FEW.values(), ids=FEW)
@@ -145,27 +185,59 @@ def test_the_effort_does_not_grow_with_the_number_of_versions(
     assert 0 < large < small * 1.5 + 10
 
 
-@pytest.mark.parametrize("asking", [*FEW.values(), *MANY.values()], ids=[*FEW, *(f"{name} of all" for name in MANY)])
+ASKING = pytest.mark.parametrize(
+    "asking", [*FEW.values(), *MANY.values()], ids=[*FEW, *(f"{name} of all" for name in MANY)]
+)
+
+
+@ASKING
 def test_every_statement_seeks_in_an_index(database: Engine, asking: Asking) -> None:
-    asked: list[tuple[str, Any]] = []
-
-    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:  # noqa: ANN401
-        asked.append((statement, parameters))
-
     with writing(database) as connection:
         fill(connection, rows(2), NOON)
     with reading(database) as connection:
-        event.listen(connection, "before_cursor_execute", note)
-        asking(CatalogueSnapshot(connection, NOON))
-        event.remove(connection, "before_cursor_execute", note)
+        asked = statements(connection, asking)
         for statement, parameters in asked:
             plan = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             assert any("SEARCH" in step for step in plan)
             for step in plan:
                 assert "TEMP" not in step, (statement, plan)
                 assert "AUTOMATIC" not in step, (statement, plan)
-                assert not step.startswith("SCAN") or step in ("SCAN found", "SCAN CONSTANT ROW", "SCAN counted"), (
-                    statement,
-                    plan,
-                )
+                assert not step.startswith("SCAN") or step in (
+                    "SCAN found",
+                    "SCAN offered",
+                    "SCAN CONSTANT ROW",
+                    "SCAN counted",
+                ), (statement, plan)
     assert asked
+
+
+@ASKING
+@pytest.mark.parametrize("analyzed", [False, True], ids=["unknown tables", "known tables"])
+def test_every_statement_seeks_in_an_index_on_a_server(served: Engine, asking: Asking, analyzed: bool) -> None:
+    with writing(served) as connection:
+        if analyzed:
+            connection.exec_driver_sql("ANALYZE")
+        found = plans(connection, asking, "FORMAT JSON")
+        connection.rollback()
+    assert found
+    for node in chain.from_iterable(map(nodes, found)):
+        kind = node["Node Type"]
+        assert kind in SEEKING, (kind, node)
+        assert "Index Cond" in node or "Index" not in kind, node
+
+
+SEEKING = {
+    "Aggregate", "CTE Scan", "Index Only Scan", "Index Scan", "Limit", "Recursive Union", "Result", "Subquery Scan",
+    "WorkTable Scan",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(postgresql: PostgresServer) -> Iterator[Engine]:
+    """A small catalogue on a server."""
+    with postgresql.database() as address:
+        engine = open_server(address)
+        with writing(engine) as connection:
+            fill(connection, rows(2), NOON)
+        yield engine
+        engine.dispose()

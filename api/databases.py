@@ -1,0 +1,133 @@
+"""Which database a registry has: a file in its folder, or one on a server. Decided when the registry is made.
+
+The decision is written down in the registry's home, without a password: that comes with the variable, or from where
+PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from api.decisions import alone, new_owner, write_down
+from artifacts.errors import InvalidInputError
+from migrations import upgrade
+from registry.catalogue.database import open_engine, open_server, place_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+VARIABLE = "BENCHLOCK_DATABASE"
+FILE = "registry.sqlite"
+_DECISION = "database.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """That the database is on a server, at an address without a password; the registry claims it by its ``owner``."""
+
+    address: str
+    owner: str
+
+
+def is_new(home: Path) -> bool:
+    """Whether a registry in the folder has no database yet."""
+    return not (home / FILE).exists() and not (home / _DECISION).exists()
+
+
+def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
+    """The database of the registry in ``home``, up to date; of a new one, what BENCHLOCK_DATABASE names, if it is set.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
+        RefusedError: the database belongs to another registry.
+        UnavailableError: the database cannot be used, or the decision not be written down.
+    """
+    wanted = os.environ.get(VARIABLE)
+    decision = decided(home)
+    if decision is None and wanted:
+        with alone(home):
+            return _open_first(home, wanted, now)
+    if decision is None:
+        database = open_engine(home / FILE)
+        upgrade(database)
+        return database
+    return _open_claimed(home, wanted, decision, now)
+
+
+def decided(home: Path) -> Decision | None:
+    """What was written down in a registry's home; ``None`` where the database is a file in it.
+
+    Raises:
+        InvalidInputError: the file was changed by hand, and not well.
+    """
+    path = home / _DECISION
+    if not path.exists():
+        return None
+    import msgspec  # noqa: PLC0415 - a registry in a folder needs none of it
+
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])
+        return Decision(found["database"], found["owner"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise InvalidInputError(
+            f"{path} does not say where the database is: {error}", where=str(path), next_step="restore it from a backup"
+        ) from error
+
+
+def describe(database: "Engine", home: Path) -> str:
+    """Where the database is, in words."""
+    if database.dialect.name == "sqlite":
+        return f"{FILE} in the registry's folder (a new registry can have one on a server: {VARIABLE}=postgresql://…)"
+    version = ".".join(map(str, getattr(database.dialect, "server_version_info", ())))
+    return f"PostgreSQL {version} at {place_of(database)}; {home / _DECISION} says so"
+
+
+def _open_first(home: Path, wanted: str, now: Callable[[], datetime]) -> "Engine":
+    """Decide, unless another process did in the meantime; undone where the database cannot be used."""
+    before = decided(home)
+    if before is None and (home / FILE).exists():
+        raise _other(home, "its own folder")
+    decision = before or Decision(_address(wanted), new_owner())
+    if before is None:
+        write_down(home / _DECISION, {"database": decision.address, "owner": decision.owner})
+    try:
+        return _open_claimed(home, wanted, decision, now)
+    except BaseException:
+        if before is None:
+            (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+        raise
+
+
+def _open_claimed(home: Path, wanted: str | None, decision: Decision, now: Callable[[], datetime]) -> "Engine":
+    from registry.catalogue.ownership import claim  # noqa: PLC0415 - see above
+
+    if wanted and _address(wanted) != decision.address:
+        raise _other(home, decision.address)
+    database = open_server(wanted or decision.address)
+    try:
+        upgrade(database)
+        claim(database, decision.owner, now())
+    except BaseException:
+        database.dispose()
+        raise
+    return database
+
+
+def _address(text: str) -> str:
+    """The address without its password, as it is written down."""
+    database = open_server(text)
+    try:
+        return place_of(database)
+    finally:
+        database.dispose()
+
+
+def _other(home: Path, has: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{VARIABLE} names another database, and the registry in {home} has {has}",
+        where=VARIABLE,
+        next_step=f"unset {VARIABLE}, or make another registry with --registry",
+    )

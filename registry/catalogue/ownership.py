@@ -1,0 +1,37 @@
+"""Whose database it is: one registry's, since what the others say of runs and blobs is not true in its folder."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine, insert, select
+
+from artifacts.errors import RefusedError
+from registry.catalogue.database import place_of, reading, writing
+from registry.catalogue.tables import owners
+
+
+def claim(engine: Engine, owner: str, at: datetime) -> None:
+    """Make the database that of the registry with the id ``owner``; again it changes nothing.
+
+    Raises:
+        RefusedError: it is another registry's.
+        UnavailableError: it cannot be used.
+    """
+    with reading(engine) as connection:
+        found = _owner(connection)
+    if found is None:
+        with writing(engine) as connection:
+            found = _owner(connection)
+            if found is None:
+                connection.execute(insert(owners), {"id": owner, "at": at})
+                return
+    if found != owner:
+        raise RefusedError(
+            "the database belongs to another registry of benchlock",
+            where=place_of(engine),
+            next_step="name a database of its own, or restore the folder of the registry that has this one",
+        )
+
+
+def _owner(connection: Connection) -> str | None:
+    found: str | None = connection.execute(select(owners.c.id)).scalar()
+    return found

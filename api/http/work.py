@@ -4,21 +4,30 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from artifacts.errors import UnavailableError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class BusyError(UnavailableError):
+    """Too much is asked at once; what is asked may be well."""
+
+    code = "busy"
+
+
 class Work:
-    """Threads for what reads files, writes to the database or computes.
+    """Threads for what reads files, writes to the database or computes; so many may be ``waiting`` for one.
 
     ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
     the database is a server, nobody waits for it on the loop.
     """
 
-    def __init__(self, threads: int, *, at_once: bool) -> None:
+    def __init__(self, threads: int, waiting: int, *, at_once: bool) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
+        self._free = threads + waiting
         self._at_once = at_once
 
     async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -28,9 +37,21 @@ class Work:
         return await self.do(act, *args, **kwargs)
 
     async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do anything else, in a thread, with the context of the request."""
+        """Do anything else, in a thread, with the context of the request.
+
+        Raises:
+            BusyError: too many requests wait for a thread already.
+        """
+        if self._free < 1:
+            raise BusyError("the service has too much to do", next_step="try again in a few seconds")
         context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(act, *args, **kwargs))
+        self._free -= 1
+        done = asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(act, *args, **kwargs))
+        done.add_done_callback(self._freed)
+        return await done
+
+    def _freed(self, _: "asyncio.Future[Any]") -> None:
+        self._free += 1
 
     def end(self) -> None:
         """Let what is being done come to its end, and begin nothing more."""

@@ -90,7 +90,9 @@ def routes(service: Service) -> Router:
         """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
         return await service.work.do(ended, run_id, data)
 
-    return Router("", route_handlers=[begin, renew, end], tags=["runs"])
+    return Router(
+        "", route_handlers=[begin, renew, end], tags=["runs"], request_max_body_size=service.settings.largest_body
+    )
 
 
 def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan

@@ -131,7 +131,12 @@ def routes(service: Service) -> Router:
             return tagged(kept.text.encode(), f"{kept.lock}-toml", known, FOR_EVER, TOML)
         return tagged(msgspec.json.encode(kept), kept.lock, known, FOR_EVER)
 
-    return Router("", route_handlers=[resolve, lock, read, *_questions(service)], tags=["locks"])
+    return Router(
+        "",
+        route_handlers=[resolve, lock, read, *_questions(service)],
+        tags=["locks"],
+        request_max_body_size=service.settings.largest_body,
+    )
 
 
 def _questions(service: Service) -> list[Any]:

@@ -89,4 +89,9 @@ def routes(service: Service) -> Router:
         """Hides a version from new resolutions; locks that name it still run."""
         return await service.work.do(marked, data)
 
-    return Router("", route_handlers=[publish, yank], tags=["artifacts"])
+    return Router(
+        "",
+        route_handlers=[publish, yank],
+        tags=["artifacts"],
+        request_max_body_size=service.settings.largest_body,
+    )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+from artifacts.errors import InvalidInputError, RefusedError
 from artifacts.http.server import Server
 from artifacts.transfer.blobs import BlobClient
 from artifacts.transfer.notes import Notes
@@ -12,6 +13,10 @@ from artifacts.transfer.uploads import PIECE
 ADVICE: Final = Advice(
     "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",
     "have who runs the server look at it with `benchlock verify`, and publish the file again there",
+    {
+        **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # as `api/faults.py` answers them
+        409: RefusedError,
+    },
 )
 
 

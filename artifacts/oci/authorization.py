@@ -15,7 +15,6 @@ import msgspec
 
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.transfer.network import TransientError, network
-from artifacts.transfer.session import denied
 from artifacts.urls import check_url, shown_url
 
 if TYPE_CHECKING:
@@ -61,7 +60,12 @@ def authorize(
     if "basic" in challenges and credentials is not None:
         return credentials.basic
     reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
-    raise denied(where, reason, LOG_IN)
+    raise _denied(where, reason)
+
+
+def _denied(where: str, reason: str) -> UnavailableError:
+    """The error of a registry that does not let this user do what was asked."""
+    return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=LOG_IN)
 
 
 def _parse(header: str) -> Mapping[str, Mapping[str, str]]:
@@ -95,7 +99,7 @@ def _token(
     if status >= _SERVER_ERROR:
         raise TransientError(f"{shown_url(realm)} answers {status}", where=where, next_step="try again later")
     if status != _OK:
-        raise denied(where, f"{shown_url(realm)}, which gives its tokens, answers {status}", LOG_IN)
+        raise _denied(where, f"{shown_url(realm)}, which gives its tokens, answers {status}")
     try:
         answer = msgspec.json.decode(content, type=_Token)
     except msgspec.MsgspecError as error:

@@ -4,14 +4,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urljoin
 
 import msgspec
 
-from artifacts.errors import UnavailableError
+from artifacts.errors import BenchlockError, UnavailableError
 from artifacts.transfer.network import SILENCE_SECONDS, TransientError, connect, network, patience
 from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
@@ -47,10 +47,14 @@ class Home(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a person can do, which differs by who serves: to be let in, and about bytes that are damaged there."""
+    """What differs by who serves: what a person does to be let in, and about bytes that are damaged there.
+
+    ``kinds`` is what an answer of a status is an error of, where it is not that something outside failed.
+    """
 
     log_in: str
     damaged: str
+    kinds: Mapping[int, type[BenchlockError]] = field(default_factory=dict)
 
 
 Authorize = Callable[["Client", str], str]
@@ -90,12 +94,13 @@ class Answer:
         faults = found.errors or (_Fault(found.code, found.detail),)
         return "; ".join(f"{fault.code} {fault.message}".strip() for fault in faults)[:_LONGEST_FAULTS]
 
-    def refused(self, what: str) -> UnavailableError:
+    def refused(self, what: str) -> BenchlockError:
         """The error of an answer that nobody expected; ``what`` was asked."""
-        reason = f"{self.status} {self.faults}".rstrip()
+        reason, where = f"{self.status} {self.faults}".rstrip(), shown_url(self.url)
+        kind = self.advice.kinds.get(self.status, UnavailableError)
         if self.status in (UNAUTHORIZED, FORBIDDEN):
-            return denied(shown_url(self.url), f"{what}: {reason}", self.advice.log_in)
-        return UnavailableError(f"{what}: the registry answers {reason}", where=shown_url(self.url))
+            return kind(f"{where} denies access: {what}: {reason}", where=where, next_step=self.advice.log_in)
+        return kind(f"{what}: the registry answers {reason}", where=where)
 
 
 class Session:
@@ -236,11 +241,6 @@ class Session:
             self._client = connect()
             weakref.finalize(self, self._client.close)
         return self._client
-
-
-def denied(where: str, reason: str, log_in: str) -> UnavailableError:
-    """The error of a server that does not let this user do what was asked."""
-    return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=log_in)
 
 
 def persist(attempt: Callable[[], Answer]) -> Answer:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.errors import InvalidInputError
 from artifacts.http.client import connect, session_with
 from artifacts.http.server import Server, parse_server
 from artifacts.http.store import HttpStore
@@ -69,7 +69,7 @@ def test_an_upload_that_is_to_go_on_elsewhere_is_begun_anew(tmp_path: Path) -> N
     (tmp_path / digest.removeprefix("sha256:")).write_text("https://elsewhere.example/v1/blobs/uploads/1")
     with web.serving(tls=False) as server:
         server.otherwise = web.status(401)
-        with pytest.raises(UnavailableError):
+        with pytest.raises(InvalidInputError):
             store_of(server, "bl_secret", tmp_path).put(io.BytesIO(content))
     assert [one.path for one in server.asked] == [f"/v1/blobs/uploads/?mount={digest.replace(':', '%3A')}"]
 
@@ -78,7 +78,7 @@ def test_an_upload_that_is_to_go_on_elsewhere_is_begun_anew(tmp_path: Path) -> N
 def test_a_refusal_says_what_lets_one_in(code: int) -> None:
     with web.serving(tls=False) as server:
         server.otherwise = web.status(code)
-        with pytest.raises(UnavailableError, match="denies access") as caught:
+        with pytest.raises(InvalidInputError, match="denies access") as caught:
             store_of(server).stat(DIGEST)
     assert "hand in a token" in str(caught.value.next_step)
 

@@ -50,7 +50,8 @@ def ask(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, s
 def public_look_up(store: "BlobStore") -> LookUp:
     """As ``look_up``, for whoever asks a service: it asks no registry of a network that is the service's own.
 
-    BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses.
+    Nor does it ask in the name of who runs the service: what their credentials open is not for strangers.
+    BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses, with credentials.
     """
     from artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
@@ -62,11 +63,13 @@ def public_look_up(store: "BlobStore") -> LookUp:
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
     from api.credentials import redirect_hosts  # noqa: PLC0415 - as above
+    from artifacts.oci.client import RegistryClient  # noqa: PLC0415
     from artifacts.urls import addresses, is_public, split_url  # noqa: PLC0415
 
     split = split_url(repository.url)
     host = split.hostname or ""
-    if host.lower() not in redirect_hosts():
+    admitted = redirect_hosts()
+    if host.lower() not in admitted:
         try:
             private = [one for one in addresses(host, split.port or 443) if not is_public(one)]
         except OSError as error:
@@ -78,4 +81,5 @@ def _connect_in_public(repository: "Repository") -> "RegistryClient":
                 next_step="make the lock on a machine of that network, or have its operator admit the host: "
                 "BENCHLOCK_REDIRECT_HOSTS",
             )
+        return RegistryClient(repository, None, redirect_hosts=admitted, public_only=True)
     return connect(repository)

@@ -50,15 +50,20 @@ class RegistryClient(BlobClient):
         credentials: Credentials | None = None,
         *,
         redirect_hosts: frozenset[str] = frozenset(),
+        public_only: bool = False,
         piece: int = PIECE,
     ) -> None:
         """``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones.
 
+        ``public_only``: the registry itself too, and whoever gives its tokens.
         ``piece`` is how many bytes of a blob one request sends, where the registry does not demand more.
         """
         self._repository = repository
         authorize = partial(_met, repository, credentials)
-        super().__init__(Session(repository, ADVICE, authorize=authorize, redirect_hosts=redirect_hosts), piece=piece)
+        session = Session(
+            repository, ADVICE, authorize=authorize, redirect_hosts=redirect_hosts, public_only=public_only
+        )
+        super().__init__(session, piece=piece)
 
     @property
     def repository(self) -> Repository:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.urls import DIRECT, shown_url
+from artifacts.urls import DIRECT, addresses, refuse_private, shown_url
 
 if TYPE_CHECKING:
+    from httpx import BaseTransport
     from httpx import Client as Client  # noqa: PLC0414 - named so, others may take it from here
     from httpx import Response as Response  # noqa: PLC0414
 
@@ -28,16 +29,43 @@ class TransientError(UnavailableError):
     """What another try may not meet again: no connection, no answer in time, one that breaks off, a busy server."""
 
 
-def connect() -> "Client":
+def connect(public_but: frozenset[str] | None = None) -> "Client":
     """A pool of connections for many threads, to be closed by the caller.
 
     Proxies are those of the environment, but none is asked for this machine: what is not encrypted stays here.
+    ``public_but`` is for who asks for strangers: every connection, wherever it is sent on to, is made to an address
+    that was looked at and is public, but for those to the hosts of that set.
     """
     import httpx  # noqa: PLC0415 - heavy; most commands need no network
 
     timeout = httpx.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
-    return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(DIRECT))
+    transport = None if public_but is None else _to_public_addresses(public_but)
+    return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(DIRECT), transport=transport)
+
+
+def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
+    """Connections to addresses that were looked at, so that no name means another one a moment later."""
+    import httpx  # noqa: PLC0415 - loaded by now
+
+    class Public(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            host = request.url.host
+            if host.lower() in but:
+                return super().handle_request(request)
+            found = addresses(host, request.url.port or 443)
+            refuse_private(found, host, shown_url(str(request.url)))
+            extensions = request.extensions | {"sni_hostname": host}  # the certificate is the name's, not the address's
+            asked = httpx.Request(
+                request.method,
+                request.url.copy_with(host=found[0]),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            return super().handle_request(asked)
+
+    return Public()
 
 
 def patience(seconds: float) -> tuple[float, float, float, float]:

@@ -117,11 +117,16 @@ class Session:
         authorization: str | None = None,
         authorize: Authorize | None = None,
         redirect_hosts: frozenset[str] = frozenset(),
+        public_only: bool = False,
     ) -> None:
-        """``authorization`` is sent from the first request on; ``authorize`` gives one when the server asks."""
+        """``authorization`` is sent from the first request on; ``authorize`` gives one when the server asks.
+
+        With ``public_only`` the server itself needs a public address too, and whoever it names for tokens.
+        """
         self.home = home
         self.advice = advice
         self._redirect_hosts = redirect_hosts
+        self._public_but = redirect_hosts if public_only else None
         self._authorize = authorize
         self._origin = origin(home.url)
         self._turn = Lock()
@@ -238,7 +243,7 @@ class Session:
 
     def _pool(self) -> "Client":
         if self._client is None:
-            self._client = connect()
+            self._client = connect(self._public_but)
             weakref.finalize(self, self._client.close)
         return self._client
 

@@ -37,7 +37,7 @@ def parse_seconds(text: str) -> float:
     Raises:
         InvalidInputError: it is none.
     """
-    return float(_parse(text, _SECONDS, "a duration", "10m"))
+    return float(_parse(text, _SECONDS, "a duration", "0.1ms or 10m"))
 
 
 def parse_bytes(text: str) -> int:

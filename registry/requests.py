@@ -27,6 +27,9 @@ from registry.names import Kind, parse_name
 from registry.quantities import Amount, parse_bytes, parse_seconds
 from registry.yaml import Document, Place, read
 
+_LEAST_MEMORY = 6 << 20
+_LEAST_PROCESSES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -236,6 +239,12 @@ def _limits(asked: AskedLimits, place: Place) -> Limits:
     for key, amount in (("time", time), ("memory", memory)):
         if not amount:
             raise place.at(key).error("nothing can run within 0", "write more")
+    if memory < _LEAST_MEMORY:
+        what = f"nothing can run within {asked.memory}: engines start no container with less than 6MiB"
+        raise place.at("memory").error(what, "write more; a framework alone takes some hundred MiB")
+    if asked.processes < _LEAST_PROCESSES:
+        what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
+        raise place.at("processes").error(what, "write more, such as 256; threads count as processes")
     return Limits(time, memory, asked.cpus, asked.processes)
 
 

@@ -8,6 +8,7 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
+from api.cli.todos import todo_lines
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -172,4 +173,4 @@ def _print(results: "Results", targets: dict[Path, Path]) -> None:
         output.echo()
     counted = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
     todos = sum(found.todos for found in results.values() if isinstance(found, Imported))
-    output.echo(f"{counted}; {todos} TODO lines to finish before publishing")
+    output.echo(f"{counted}; {todo_lines(todos)} to finish before publishing")

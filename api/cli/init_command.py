@@ -7,6 +7,7 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
+from api.cli.todos import todo_lines
 from artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ def _print(target: Path, found: "Outlined") -> None:
     for finding in found.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{found.todos} TODO lines to finish; then benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(found.todos)} to finish; then benchlock publish --dry-run {target}")

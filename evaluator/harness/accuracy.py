@@ -4,6 +4,7 @@ Samples are prepared ahead in threads of their own, while the model predicts tho
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from .ahead import Ahead
 from .audits import UNKEPT, Unkept
 from .calling import Session, call
 from .datasets import Samples, open_samples
-from .failures import failing
+from .failures import Failure, failing
 from .golden import check_golden
 from .job import Job
 from .pipeline import Pipeline, Prediction, Prepared
@@ -55,7 +56,8 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     for sample, prediction in phase.predict_all():
         with timings.of("quality"):
             compared = samples.labels if job.quality_metrics else None
-            tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
+            with _of_sample(samples, len(found)):
+                tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
         unkept.take(prediction)
         found.append({name: values for name, values in prediction.items() if name not in consumed})
         progress.at(len(found))
@@ -76,6 +78,15 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "device": predictor.device,
         "timings": timings.seconds,
     }
+
+
+@contextmanager
+def _of_sample(samples: Samples, number: int) -> Iterator[None]:
+    """Failures inside name the sample, as those of preparing it do."""
+    try:
+        yield
+    except Failure as error:
+        raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
 
 
 def threads_ahead(pipeline: Pipeline, cpus: int) -> int:

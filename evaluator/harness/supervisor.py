@@ -81,7 +81,12 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
     report = phase_report(output, phase)
     report.unlink(missing_ok=True)
     kills, began = oom_kills(), time.perf_counter()
-    process = start()
+    try:
+        process = start()
+    except BlockingIOError as error:
+        # The kernel's word for a control group that may have no more tasks.
+        what = "could not be started: the limit of processes and threads (limits.processes) was reached"
+        raise Failure("crash", f"the {phase} phase {what}") from error
     try:
         _, status = os.waitpid(process, 0)
     except BaseException:

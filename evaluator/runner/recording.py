@@ -82,7 +82,10 @@ def ended(
     Hold ``store.writing()`` until the record is stored.
     """
     result, document, fault = _read(output)
-    failure = failure_of(ending, result, fault, attempt.lock.limits.seconds)
+    limits = attempt.lock.limits
+    # Nothing holds a process to its memory.
+    memory = None if attempt.isolation == "process" else limits.bytes
+    failure = failure_of(ending, result, fault, limits.seconds, memory)
     blobs = _blobs(output, ending, store)
     metrics: tuple[Metric, ...] = ()
     details: dict[str, Any] = {}

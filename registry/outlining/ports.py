@@ -7,12 +7,12 @@ from registry.importing.outline import Lines, block, element, entry, flow
 from registry.inspection.graphs import FoundGraph, FoundTensor, Size
 
 _INPUT_TYPE = "write image, audio, text, tensor, constant or state"
-_OUTPUT_TYPE = "write class-scores, class-index, tensor, value, mask, boxes, box-scores or state"
-_STEPS = "write the steps in their order; an image, audio or text begins with decode, a tensor may have none"
-_OFFSET = (
-    "write it for class-scores, class-index and mask (class index minus dataset label, 0 where they are equal), "
-    "with labels: FILE if a file names the classes; other types have neither"
+_OUTPUT_TYPE = (
+    "write class-scores, class-index or mask, and below it label_offset (class index minus dataset label, 0 where they "
+    "are equal) and, if a file names the classes, labels: FILE; or, without these, tensor, value, boxes, box-scores "
+    "or state"
 )
+_STEPS = "write the steps in their order; an image, audio or text begins with decode, a tensor may have none"
 _PICTURE_AXES = 4
 
 
@@ -54,8 +54,6 @@ def _output(tensor: FoundTensor, path: str, notes: Notes) -> Lines:
     lines += _dtype(tensor, path, notes)
     if tensor.sizes is not None:
         lines += _shape(tensor, path, notes)
-    what = "the graph does not say which class an index stands for"
-    lines.append(notes.todo(f"{path}.label_offset", "label-offset", "label_offset", what, _OFFSET))
     if tensor.quantization is not None:
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
         lines.append(f"# its values stand for (x - {zero}) * {scale}: a step dequantize would make them so")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from api.cli.todos import todo_lines
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.digits import GRAPH, model, written
 
@@ -35,6 +36,11 @@ def test_a_manifest_is_written_beside_its_file_and_never_over_another(commands: 
     assert "source: " in (net.parent / "other.yaml").read_text()
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "1 TODO line"), (8, "8 TODO lines")])
+def test_lines_are_counted_as_one_says_it(count: int, said: str) -> None:
+    assert todo_lines(count) == said
+
+
 def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [BENCHLOCK, "--registry", tmp_path / "registry", "init", "model", net],
@@ -43,7 +49,7 @@ def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"wrote {tmp_path}/manifest.yaml"
     assert any(line.startswith("  TODO inputs[0].steps: ") for line in lines)
-    assert lines[-1] == f"9 TODO lines to finish; then benchlock publish --dry-run {tmp_path}/manifest.yaml"
+    assert lines[-1] == f"8 TODO lines to finish; then benchlock publish --dry-run {tmp_path}/manifest.yaml"
     assert not (tmp_path / "registry").exists()
 
 

@@ -137,8 +137,7 @@ MODEL = {
     "type": "type: image",
     "layout": "layout: NHWC",
     "steps": STEPS,
-    "outputs.type": "type: class-scores",
-    "label_offset": "label_offset: 0",
+    "outputs.type": "type: class-scores\n    label_offset: 0",
     "code": "code: {file: network.py, function: network}",
     "batch_axis": "batch_axis: 0",
 }
@@ -219,6 +218,11 @@ def test_an_outline_publishes_once_its_todo_lines_are_done(
     assert len(told) == len(open_todos(text))
     draft = read_draft(finished(text, GIVEN[name][2]), "manifest.yaml", path)
     assert publish(draft, store, catalogue).changed
+
+
+def test_an_output_without_classes_leaves_nothing_to_delete(tmp_path: Path) -> None:
+    answers = GIVEN["onnx"][2] | {"outputs.type": "type: value", "task": "task: regression"}
+    assert "label_offset" not in finished(outline("onnx", tmp_path), answers)
 
 
 @pytest.mark.parametrize("kind", ["model", "dataset", "framework", "image"])

@@ -29,6 +29,8 @@ class Values(Nothing):
         where = f"output {self._output.name}"
         if values.size != wanted.size:
             raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {wanted.size}")
+        if not np.isfinite(values).all():
+            raise Failure("predict", f"{where}: the answer {values.tolist()} is not finite")
         errors = values - wanted
         if not np.isfinite(errors).all():
             raise Failure("predict", f"{where}: {values.tolist()} for the label {wanted.tolist()} is no finite error")

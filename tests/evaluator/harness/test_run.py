@@ -251,6 +251,14 @@ def test_a_failure_is_a_result_with_a_class_and_one_line(
     assert "\n" not in failure["message"]
 
 
+def test_an_answer_that_cannot_be_judged_names_its_sample(run: Run, job: dict[str, Any]) -> None:
+    job["model"]["outputs"][0] |= {"type": "value", "steps": []}
+    failure = run(job | {"task": "regression", "metrics": ["mae"]}).result["failure"]
+    assert failure["class"] == "predict"
+    said = "sample 0 (pictures/0.png): output scores: 6 values a sample, and the label has 1"
+    assert failure["message"] == said
+
+
 def test_a_failed_performance_phase_keeps_what_came_before(run: Run, break_at: BreakAt) -> None:
     document = break_at(31, "kill")
     done = run(document)

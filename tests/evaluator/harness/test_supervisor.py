@@ -1,5 +1,6 @@
 """How a phase that left no report died, and where the kernel counts its kills."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from evaluator.harness.failures import Failure
 from evaluator.harness.memory import oom_kills
-from evaluator.harness.supervisor import death
+from evaluator.harness.supervisor import death, fork_phase
 from tests.evaluator.harness.conftest import write_job
 
 
@@ -32,6 +34,15 @@ def test_a_death_has_a_class(code: int, memory_ran_out: bool, kind: str, message
     failure = death("accuracy", code, memory_ran_out=memory_ran_out)
     assert failure.kind == kind
     assert message in failure.message
+
+
+def test_a_phase_that_may_not_be_a_process_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    with pytest.raises(Failure, match=r"the accuracy phase could not be started: .* \(limits\.processes\) was reached"):
+        fork_phase("accuracy", lambda: None, tmp_path, 1)
 
 
 V2 = "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n"

@@ -105,6 +105,33 @@ def ending(code: int | None = 0, *, out_of_memory: bool = False, log: bytes = b"
     return Ending(code, out_of_memory, log, 0.1, 1.0, 0.0)
 
 
+# As Python 3.11 writes it: a thread that waits, then the one that died.
+DUMP = b"""a warning
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f11 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
+Current thread 0x00007f22 (most recent call first):
+  File "/job/model/steps.py", line 11 in die
+  File "/job/model/steps.py", line 15 in prepare
+  File "harness/steps/code.py", line 30 in step
+  File "harness/pipeline.py", line 211 in _follow
+  File "harness/main.py", line 46 in main
+  File "<frozen runpy>", line 88 in _run_code
+
+Extension modules: numpy.core._multiarray_umath, numpy.random.mtrand (total: 2)
+"""
+DEEPEST = (
+    'why: Fatal Python error: Segmentation fault | File "/job/model/steps.py", line 11 in die | '
+    'File "/job/model/steps.py", line 15 in prepare | File "harness/steps/code.py", line 30 in step | '
+    'File "harness/pipeline.py", line 211 in _follow'
+)
+TRACE = b"""Traceback (most recent call last):
+  File "harness/main.py", line 46 in main
+BlockingIOError: [Errno 11] Resource temporarily unavailable
+"""
+
 FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind in ("load", "crash", "out-of-memory")}
 
 
@@ -122,6 +149,19 @@ FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind i
         (ending(3), None, "crash", "ended with exit code 3 and left no result"),
         (ending(1, log=b"a\n\nb\n"), None, "crash", "left no result: a | b"),
         (ending(0, log=b"terminate called\n"), FAILED["crash"], "crash", "why: terminate called"),
+        (
+            ending(0, log=DUMP),
+            FAILED["crash"],
+            "crash",
+            DEEPEST,
+        ),
+        (ending(0, log=DUMP + TRACE), FAILED["crash"], "crash", "| BlockingIOError: [Errno 11] Resource temporarily"),
+        (
+            ending(0, log=b"Fatal Python error: init failed\n"),
+            FAILED["crash"],
+            "crash",
+            "why: Fatal Python error: init",
+        ),
     ],
 )
 def test_a_failure_is_called_by_its_cause(how: Ending, left: Result | None, kind: str, message: str) -> None:
@@ -129,6 +169,13 @@ def test_a_failure_is_called_by_its_cause(how: Ending, left: Result | None, kind
     assert found is not None
     assert found.kind == kind
     assert message in found.message
+
+
+@pytest.mark.parametrize("left", [None, FAILED["out-of-memory"]])
+def test_the_limit_that_was_reached_is_named(left: Result | None) -> None:
+    found = failure_of(ending(137, out_of_memory=left is None), left, None, 9, 48 << 20)
+    assert found is not None
+    assert found.message.endswith(" (limits.memory is 48MiB)")
 
 
 def test_a_result_that_could_not_be_read_is_a_crash() -> None:

@@ -8,6 +8,8 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from registry.yaml import Document, Place
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
 """A unit of each key that is written with one."""
+_LOOKING = Lock()
 _NUMBERS = (inspect.IntType, inspect.FloatType)
 
 
@@ -29,6 +32,7 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
     Raises:
         InvalidInputError: the first value that does not fit, in the order of the type's keys; with all the others.
     """
+    _look_at(wanted)
     try:
         return msgspec.convert(document.value, wanted)
     except msgspec.ValidationError as error:
@@ -37,6 +41,13 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
             found.add(problem)
         found.refuse()
         raise InvalidInputError(str(error), where=document.name) from error
+
+
+@cache
+def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
+    """Let msgspec read the type, in one thread: two that come to it first at the same time end the process."""
+    with _LOOKING:
+        msgspec.json.Decoder(wanted)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -140,6 +140,9 @@ class Content(Struct, frozen=True, kw_only=True):
     metrics: dict[str, int]
 
 
+msgspec.json.Decoder(Content)  # reads the type now: two threads that do so first at the same time end the process
+
+
 class Lock(Content, frozen=True, kw_only=True):
     """A lock whose ``id`` was verified. ``document`` is all of it but the id, as plain values."""
 

@@ -66,6 +66,8 @@ from tests.support.queues import (
 )
 from tests.support.recorded import NOON
 
+pytestmark = pytest.mark.databases
+
 
 class Bench:
     """A queue on a database, and a clock that the test moves."""

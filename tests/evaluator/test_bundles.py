@@ -133,6 +133,7 @@ def empty(database: Engine) -> Registry:
 # What comes
 
 
+@pytest.mark.databases
 def test_everything_comes_and_stays(original: Bundled, bundle: Path, registry: Registry) -> None:
     found = registry.take(bundle)
     lock, run = original.lock, original.run
@@ -161,6 +162,7 @@ def test_what_came_says_that_it_came_in_a_bundle(original: Bundled, bundle: Path
     assert empty.records.get(local.id).imported_at is None
 
 
+@pytest.mark.databases
 def test_importing_again_changes_nothing(bundle: Path, registry: Registry) -> None:
     registry.take(bundle)
     before = registry.rows(), set(registry.store.list())
@@ -211,6 +213,7 @@ def test_a_platform_alone_brings_what_it_needs(original: Bundled, tmp_path: Path
     assert registry.gc() == 0
 
 
+@pytest.mark.databases
 def test_the_other_platform_may_come_later(original: Bundled, tmp_path: Path, registry: Registry) -> None:
     registry.take(original.create(tmp_path / "amd64.tar", platform="linux/amd64/cpu"))
     later = registry.take(original.create(tmp_path / "arm64.tar", platform="linux/arm64/cpu"))
@@ -272,6 +275,7 @@ def test_a_finished_image_is_not_brought_and_that_is_said(original: Bundled) -> 
 # Names that are taken
 
 
+@pytest.mark.databases
 def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registry: Registry) -> None:
     other = plain(parse_published(read_blob(original.store, original.lock.framework.digest, name="it"))) | {
         "license": "MPL-2.0"

@@ -13,6 +13,8 @@ from registry.constraints import Constraint
 from registry.names import parse_name, parse_reference
 from tests.support.frameworks import publish_framework
 
+pytestmark = pytest.mark.databases
+
 SHELF = {
     "acme/a": ("1.0.0", "1.1.0", "2.0.0-rc.1"),
     "acme/b": ("0.1.0",),

@@ -21,6 +21,8 @@ from registry.lockfile import Lock
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
+pytestmark = pytest.mark.databases
+
 RUNNER = Scopes.parse(["run"])
 END = replace(
     DONE,

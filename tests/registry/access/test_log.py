@@ -20,6 +20,8 @@ from registry.catalogue.database import reading
 from registry.publishing import Draft, publish
 from tests.support.clocks import Standing
 
+pytestmark = pytest.mark.databases
+
 Author = Callable[..., Draft]
 
 DATASET = """\

@@ -18,6 +18,7 @@ from tests.support.clocks import Standing
 READ = Scopes.parse(["read"])
 
 
+@pytest.mark.databases
 def test_a_token_is_found_by_its_text_with_all_that_was_said_of_it(tokens: Tokens, standing: Standing) -> None:
     scopes = Scopes.parse(["publish:acme", "run"])
     made, secret = tokens.create("ci", scopes)
@@ -30,6 +31,7 @@ def test_a_token_is_found_by_its_text_with_all_that_was_said_of_it(tokens: Token
     assert made.state(standing.at) == "valid"
 
 
+@pytest.mark.databases
 def test_a_token_expires_at_its_time(tokens: Tokens, standing: Standing) -> None:
     made, _ = tokens.create("ci", READ, timedelta(hours=1))
     standing.go_on(minutes=59, seconds=59)
@@ -38,6 +40,7 @@ def test_a_token_expires_at_its_time(tokens: Tokens, standing: Standing) -> None
     assert made.state(standing.at) == "expired"
 
 
+@pytest.mark.databases
 def test_a_revocation_is_for_ever_and_said_once(tokens: Tokens, database: Engine, standing: Standing) -> None:
     made, secret = tokens.create("ci", READ)
     assert tokens.revoke(made.id)
@@ -51,12 +54,15 @@ def test_a_revocation_is_for_ever_and_said_once(tokens: Tokens, database: Engine
     assert [entry.action for entry in Log(database).list(actor="embedded")].count("token.revoke") == 1
 
 
+@pytest.mark.databases
 def test_what_is_unknown_cannot_be_revoked(tokens: Tokens) -> None:
     with pytest.raises(UnknownNameError, match="there is no token/"):
         tokens.revoke(TokenId("token/" + "0" * 26))
 
 
-@pytest.mark.parametrize("id_", ["", "token/", "run/" + "0" * 26, "token/" + "u" * 26, new_secret().text])
+@pytest.mark.parametrize(
+    "id_", ["", "token/", "run/" + "0" * 26, "token/" + "u" * 26, pytest.param(new_secret().text, id="secret")]
+)
 def test_what_is_no_id_is_refused_and_not_repeated(id_: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_token_id(id_)
@@ -73,7 +79,7 @@ def test_no_file_of_the_registry_holds_the_text(tokens: Tokens, database: Engine
         assert secret.text[10:].encode() not in path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["", "Ci", "a b", "-", "a" * 65, "a\n", new_secret().text])
+@pytest.mark.parametrize("name", ["", "Ci", "a b", "-", "a" * 65, "a\n", pytest.param(new_secret().text, id="secret")])
 def test_a_name_is_a_word(tokens: Tokens, name: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         tokens.create(name, READ)

@@ -8,6 +8,7 @@ from artifacts.errors import UnknownNameError
 from artifacts.local import LocalStore
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.choosing import newest
+from registry.catalogue.entries import Entry
 from registry.catalogue.pages import Listing, key_of_entry
 from registry.constraints import Constraint
 from registry.names import parse_name, parse_reference
@@ -35,7 +36,8 @@ def shelf(catalogue: Catalogue, store: LocalStore) -> Catalogue:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_in_a_row_are_the_whole_list(shelf: Catalogue, limit: int) -> None:
-    found, after = [], None
+    found: list[Entry] = []
+    after = None
     while page := shelf.page(Listing(after=after), limit):
         assert len(page) <= limit
         found += page

@@ -6,6 +6,7 @@ import pytest
 from api.wire.artifacts import VersionDocument, VersionPage, entry_of
 from api.wiring import Registry
 from artifacts.digest import digest_bytes
+from registry.catalogue.entries import Entry
 from registry.names import parse_reference
 from tests.api.http.conftest import Client
 from tests.support.frameworks import publish_framework
@@ -22,7 +23,8 @@ def shelf(registry: Registry) -> Registry:
 
 
 def test_pages_in_a_row_are_what_is_published(client: Client, shelf: Registry) -> None:
-    found, query = [], "limit=3"
+    found: list[Entry] = []
+    query = "limit=3"
     while query:
         page = msgspec.json.decode(client.get(f"/v1/artifacts?{query}").content, type=VersionPage)
         found += map(entry_of, page.artifacts)
@@ -30,15 +32,15 @@ def test_pages_in_a_row_are_what_is_published(client: Client, shelf: Registry) -
     assert tuple(found) == shelf.catalogue.list()
 
 
+@pytest.mark.usefixtures("shelf")
 @pytest.mark.parametrize(
     ("query", "names"),
     [("kind=framework&name=ort", ["ort"]), ("namespace=acme", ["acme/ort"]), ("kind=model", []), ("name=nobody", [])],
 )
-def test_a_list_is_narrowed(client: Client, shelf: Registry, query: str, names: list[str]) -> None:
+def test_a_list_is_narrowed(client: Client, query: str, names: list[str]) -> None:
     page = client.get(f"/v1/artifacts?{query}").json()
     assert sorted({one["name"] for one in page["artifacts"]}) == names
     assert "next" not in page
-    assert shelf
 
 
 @pytest.mark.parametrize(
@@ -90,12 +92,12 @@ REFUSED = [
 ]
 
 
+@pytest.mark.usefixtures("shelf")
 @pytest.mark.parametrize(("target", "status", "code"), REFUSED)
-def test_what_is_no_version_is_a_problem(client: Client, shelf: Registry, target: str, status: int, code: str) -> None:
+def test_what_is_no_version_is_a_problem(client: Client, target: str, status: int, code: str) -> None:
     answer = client.get(f"/v1/artifacts/{target}")
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.headers["content-type"] == "application/problem+json"
-    assert shelf
 
 
 def test_a_page_that_cannot_be_is_a_problem(client: Client) -> None:

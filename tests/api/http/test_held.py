@@ -37,10 +37,11 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
     start = start_of(lock)
     end = replace(END, blobs={"predictions": Descriptor(digest_bytes(BLOB), len(BLOB))})
     path = f"/v1/runs/{start.id.removeprefix('run/')}"
+    held = {"run": start.id, "seconds": 60.0}
     for _ in range(2):
         begun = client.post("/v1/runs", json=sent(begun_on_wire(start)))
-        assert (begun.status_code, begun.json()) == (201, {"run": start.id, "seconds": 60.0})
-    assert client.put(f"{path}/hold").json() == begun.json()
+        assert (begun.status_code, begun.json()) == (201, held)
+    assert client.put(f"{path}/hold").json() == held
     assert client.get(path).json()["end"] is None
     refused = client.put(f"{path}/end", json=sent(over_on_wire(end)))
     assert (refused.status_code, refused.json()["blobs"]) == (409, [digest_bytes(BLOB)])

@@ -14,6 +14,7 @@ from api.http import app as application
 from api.http.app import create_app
 from api.http.guards import READ, is_loopback
 from api.http.logs import JsonLines
+from api.http.routes import ROUTERS
 from api.http.service import Service
 from api.wire.problems import Problem
 from api.wiring import Registry
@@ -63,7 +64,7 @@ def forgotten(_: Service) -> Router:
 
 @pytest.fixture
 def odd(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr(application, "ROUTERS", (*application.ROUTERS, odd_routes))
+    monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, odd_routes))
     return TestClient(create_app(registry, authority=OneToken()), raise_server_exceptions=False)
 
 
@@ -85,7 +86,7 @@ def test_what_only_public_routes_may_be_asked_without_a_token(odd: Client) -> No
 def test_an_application_with_an_undeclared_route_does_not_start(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "ROUTERS", (*application.ROUTERS, forgotten))
+    monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, forgotten))
     with pytest.raises(ValueError, match="/v1/forgotten needs None"):
         create_app(registry)
 

@@ -77,7 +77,7 @@ class Benchlock(Answering):
         return "/v1/health"
 
     def requests(self) -> Requests:
-        names = [(kind, name) for kind in ("model", "dataset", "framework") for name in self._universe.names(kind)]  # type: ignore[arg-type]
+        names = [(kind, name) for kind in ("model", "dataset", "framework") for name in self._universe.names(kind)]
         reads = [
             f"GET /v1/artifacts/{kind}/{name}@{version(number)}"
             for kind, name in names

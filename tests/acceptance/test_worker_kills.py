@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from api.wiring import open_registry
+from artifacts.local import LocalStore
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.registry_server import free_port
 from tests.support.remains import processes
@@ -103,6 +104,7 @@ class Site:
     def submit(self, count: int) -> list[str]:
         registry = open_registry(str(self.commands.registry), print)
         try:
+            assert isinstance(registry.store, LocalStore)
             evaluation, found = stubbed(registry.store, self.folder), []
             for number in range(count):
                 seconds = round(self.numbers.uniform(0.1, 1.5), 2)

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from artifacts.digest import Descriptor, to_hex
-from artifacts.store import FileStore
+from artifacts.local import LocalStore
 from evaluator.harness_archive import HARNESS_VERSION
 from registry.lockfile import LockedFile, LockedHarness, LockedPlatform
 from tests.evaluator.runner.evaluation import NOTHING, Evaluation
@@ -76,7 +76,7 @@ class Stubbed(Evaluation):
         return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
 
 
-def stubbed(store: FileStore, folder: Path) -> Stubbed:
+def stubbed(store: LocalStore, folder: Path) -> Stubbed:
     """Locks for processes of this Python, with the stub for their harness."""
     path = wheel(folder)
     kept = store.put_file(path)

@@ -1,20 +1,21 @@
 """What a run says of its model's claims: each holds, does not hold, or cannot be decided by this run."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import UNSET
 
 from artifacts.store import BlobStore
+from evaluator.records.calls import flag_of
 from evaluator.records.runs import Run
 from evaluator.runner.verification import read_manifests
 from evaluator.statistics.figures import Metric
 from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedDataset
 from registry.manifests.model import Claim, Model
-from registry.metrics import is_quality
+from registry.metrics import DEFINITIONS, is_quality
 from registry.versions import parse_version
 
 Answer = Literal["holds", "does not hold", "can't be said yet"]
@@ -22,18 +23,35 @@ Answer = Literal["holds", "does not hold", "can't be said yet"]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim and what the run says of it, with the ``reason`` in words; ``measured`` is None where it was not."""
+    """A claim and what the run says of it, with the ``reason`` in words; ``measured`` is None where it was not.
+
+    ``possible``: whether a run of that scenario could measure it at all.
+    """
 
     claim: Claim
     answer: Answer
     reason: str
     measured: Metric | None
+    possible: bool = True
 
 
-def claims_of(lock: Lock, run: Run, store: BlobStore, metrics: tuple[Metric, ...] | None = None) -> tuple[Judged, ...]:
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What of a run bears on claims: its ``scenario``, None for any; ``disturbed``, why its times say little."""
+
+    scenario: str | None = None
+    disturbed: str | None = None
+
+
+_ANY = Conditions()
+
+
+def claims_of(
+    lock: Lock, run: Run, store: BlobStore, metrics: tuple[Metric, ...] | None = None, among: Sequence[Run] = ()
+) -> tuple[Judged, ...]:
     """What a run of ``lock`` says of the claims that its model makes for that dataset; nothing of a run that failed.
 
-    ``metrics`` stand in for those of the run: of a run that was repeated, over all of them.
+    ``metrics`` stand in for those of the run: of a run that was repeated, over all of them, which are ``among``.
 
     Raises:
         IntegrityError: a manifest is missing, or not what its digest says.
@@ -42,10 +60,23 @@ def claims_of(lock: Lock, run: Run, store: BlobStore, metrics: tuple[Metric, ...
         return ()
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    return judge_claims(model, lock.dataset, run.end.metrics if metrics is None else metrics)
+    conditions = Conditions(str(lock.scenario["name"]), _disturbed(among or (run,)))
+    return judge_claims(model, lock.dataset, run.end.metrics if metrics is None else metrics, conditions)
 
 
-def judge_claims(model: Model, dataset: LockedDataset, metrics: tuple[Metric, ...]) -> tuple[Judged, ...]:
+def _disturbed(runs: Sequence[Run]) -> str | None:
+    """Why the times of these runs say little, None where they are not flagged."""
+    flags = [flag for flag in map(flag_of, runs) if flag]
+    if not flags:
+        return None
+    if len(runs) == 1:
+        return f"this run is flagged: {flags[0]}"
+    return f"{len(flags)} of {len(runs)} runs are flagged, the first of them since {flags[0]}"
+
+
+def judge_claims(
+    model: Model, dataset: LockedDataset, metrics: tuple[Metric, ...], conditions: Conditions = _ANY
+) -> tuple[Judged, ...]:
     """Every claim of ``model`` on the dataset and split of a done run, in the order of the manifest.
 
     A claim states a band: its value, plus and minus its tolerance.
@@ -53,10 +84,11 @@ def judge_claims(model: Model, dataset: LockedDataset, metrics: tuple[Metric, ..
     * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
       holds. Outside, it cannot be said where the interval still reaches the band: so few samples do not tell the two
       apart, and the author may have counted others of the same kind (a version that the claim admits too).
-    * A time is known as well as its interval says: inside the band the claim holds, outside it does not.
+    * A time is known as well as its interval says: inside the band the claim holds, outside it does not. Of a run that
+      others disturbed neither can be said: its interval is of the machine's state, not of the model.
     """
     measured = {metric.name: metric for metric in metrics if metric.batch is None}
-    return tuple(_judged(claim, measured.get(claim.metric)) for claim in _on(model, dataset))
+    return tuple(_answered(claim, measured.get(claim.metric), conditions) for claim in _on(model, dataset))
 
 
 def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
@@ -68,9 +100,15 @@ def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
             yield claim
 
 
-def _judged(claim: Claim, measured: Metric | None) -> Judged:
+def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> Judged:
     if measured is None:
-        return Judged(claim, "can't be said yet", f"this run did not measure {claim.metric}", None)
+        return _unmeasured(claim, conditions.scenario)
+    if conditions.disturbed is not None and not is_quality(claim.metric):
+        return Judged(claim, "can't be said yet", conditions.disturbed, measured)
+    return _judged(claim, measured)
+
+
+def _judged(claim: Claim, measured: Metric) -> Judged:
     band = (claim.value - claim.tolerance, claim.value + claim.tolerance)
     least = -math.inf if measured.ci.low is None else measured.ci.low
     most = math.inf if measured.ci.high is None else measured.ci.high
@@ -86,6 +124,15 @@ def _judged(claim: Claim, measured: Metric | None) -> Judged:
         return Judged(claim, "can't be said yet", few, measured)
     more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
     return Judged(claim, "can't be said yet", more, measured)
+
+
+def _unmeasured(claim: Claim, scenario: str | None) -> Judged:
+    definition = DEFINITIONS.get(claim.metric)
+    givers = None if definition is None else definition.scenarios
+    if scenario is None or givers is None or scenario in givers:
+        return Judged(claim, "can't be said yet", f"this run did not measure {claim.metric}", None)
+    never = f"the scenario {scenario} does not give {claim.metric}"
+    return Judged(claim, "can't be said yet", never, None, possible=False)
 
 
 def _within(found: tuple[float, float], band: tuple[float, float]) -> bool:

@@ -12,7 +12,6 @@ from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
-from api.cli.run_tables import flag
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError, RefusedError
@@ -131,8 +130,11 @@ def _interleaved(
 
 
 def _warn(run: "Run") -> None:
-    from evaluator.records.calls import calls_of  # noqa: PLC0415
+    from evaluator.records.calls import flag_of  # noqa: PLC0415
+    from evaluator.records.validity import validity_of  # noqa: PLC0415
 
-    calls = calls_of(run)
-    if calls is not None and calls.flagged:
-        say(f"warning: {run.id} is flagged: {flag(calls)}")
+    if flag := flag_of(run):
+        say(f"warning: {run.id} is flagged: {flag}")
+    validity = validity_of(run)
+    if validity is not None and not validity.valid:
+        say(f"warning: LoadGen calls {run.id} {validity.words}")

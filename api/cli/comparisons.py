@@ -1,11 +1,15 @@
 """Comparisons as JSON and as text."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from api.cli import output
 from api.cli.lock_commands import lock_document
 from api.cli.run_documents import run_document
-from api.cli.run_tables import figure, in_unit, interval
+from api.cli.run_tables import figure, interval
+from evaluator.records.calls import flag_of
+from evaluator.records.validity import validity_of
+from evaluator.statistics.units import in_unit
 
 if TYPE_CHECKING:
     from evaluator.comparing import Arm, Comparison
@@ -76,13 +80,25 @@ def print_comparison(found: "Comparison") -> None:
 
 
 def _print_side_by_side(arms: "list[Arm]") -> None:
-    """A column an arm, a line a metric: of several runs the centre and the interval between runs."""
+    """A column an arm, a line a metric: of several runs the centre and the interval between runs; and their quality."""
     cells = [_cells(arm) for arm in arms]
     names = list(dict.fromkeys(name for arm in cells for name in arm))
     runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
     frameworks = [f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms]
     rows = [("", *frameworks), ("", *runs), *((name, *(arm.get(name, "-") for arm in cells)) for name in names)]
+    rows += [row for row in (("LoadGen", *map(_verdicts, arms)), ("flagged", *map(_flagged, arms))) if any(row[1:])]
     output.print_table(("", *map(_name, arms)), rows)
+
+
+def _verdicts(arm: "Arm") -> str:
+    """What LoadGen says of the runs: each verdict, with the number of runs where there are several."""
+    marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
+    return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
+
+
+def _flagged(arm: "Arm") -> str:
+    number = sum(flag_of(run) is not None for run in arm.runs)
+    return f"{number} of {len(arm.runs)}" if number and len(arm.runs) > 1 else "yes" if number else ""
 
 
 def _cells(arm: "Arm") -> dict[str, str]:

@@ -91,16 +91,6 @@ def byte_count(size: float) -> str:
     return f"{size:.1f} {_BYTES[-1]}"
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds in the unit that keeps three digits: ``231 µs``, ``1.69 ms``, ``2.5 s``."""
-    if seconds is None:
-        return "-"
-    for unit, factor in (("µs", 1e6), ("ms", 1e3)):
-        if seconds * factor < 1000:  # noqa: PLR2004 - the next unit begins there
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
 class Bars:
     """Progress bars on standard error; nothing where that is no terminal."""
 

@@ -6,11 +6,12 @@ import click
 
 from api.cli import output
 from api.cli.artifacts_commands import RUN_PREFIX
+from api.cli.claim_tables import print_claims
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
-from api.cli.run_documents import claim_document, repetition_document
-from api.cli.run_tables import print_claims, print_outcome, print_repetition
+from api.cli.run_documents import claim_document, repetition_document, validity_document
+from api.cli.run_tables import print_outcome, print_repetition
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.cli.runs_commands import answer_document, claims, print_answer
 from api.faults import EXIT_REFUSED
@@ -94,7 +95,7 @@ def _repeat(
 
     repetition = repeat(told, wanted, most)
     last = repetition.runs[-1]
-    judged = claims(invocation, lock, last, tuple(one.metric for one in repetition.metrics))
+    judged = claims(invocation, lock, last, repetition)
     if invocation.as_json:
         told_of = {"repetition": repetition_document(repetition), "claims": [claim_document(one) for one in judged]}
         output.print_json(answer_document(last, lock, ()) | told_of)
@@ -166,6 +167,7 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
         "run": again.id,
         "predictions": verdict.predictions,
         "outcome": None if again.end is None else again.end.outcome,
+        **validity_document(again),
     }
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.records.calls import calls_of
 from evaluator.records.runs import Run
+from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import Calls, Metric
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "isolation": start.isolation,
         "platform": dict(start.platform),
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
+        **validity_document(run),
         "calls": calls_document(calls_of(run)),
         "image_id": start.image_id,
         "attempt": start.attempt,
@@ -47,14 +49,24 @@ def _failure(run: Run) -> dict[str, str | None] | None:
     return {"class": run.end.failure_class, "message": run.end.failure_message}
 
 
+def validity_document(run: Run) -> dict[str, Any]:
+    """LoadGen's verdict, and its reason where it is INVALID; null where LoadGen drove nothing."""
+    validity = validity_of(run)
+    return {
+        "valid": None if validity is None else validity.valid,
+        "invalid_reason": None if validity is None else validity.reason,
+    }
+
+
 def calls_document(calls: Calls | None) -> dict[str, Any] | None:
-    """How the calls were disturbed: ``flagged`` where more than 5 % of them were pre-empted."""
+    """How the calls were disturbed: ``flagged`` where more than 5 % of them, or of the time in them, were."""
     if calls is None:
         return None
     return {
         "n": calls.n,
         "preempted": calls.preempted,
         "flagged": calls.flagged,
+        "without_cpu": calls.without_cpu,
         "scope": calls.scope,
         "without_preemption": [metric_document(metric) for metric in calls.undisturbed],
         "cpu_time": [metric_document(metric) for metric in calls.cpu_time],

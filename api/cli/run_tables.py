@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from api.cli import output
 from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
-from evaluator.records.calls import calls_of
+from evaluator.records.calls import calls_of, flag_of
 from evaluator.records.runs import Run, RunEnd
-from evaluator.statistics.figures import PREEMPTED_AT_MOST, Calls, Metric
-from registry.metrics import DEFINITIONS, is_quality
+from evaluator.records.validity import validity_of
+from evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
+from evaluator.statistics.units import duration, in_unit
+from registry.metrics import is_quality
 
 if TYPE_CHECKING:
-    from evaluator.claims import Judged
     from evaluator.repeating import Repetition
     from registry.lockfile import Lock
 
@@ -26,7 +27,7 @@ _LAST_LINES = 20
 
 
 def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
-    """How a run ended, each metric with its interval, n and unit, and how its calls were disturbed."""
+    """How a run ended, what LoadGen says of it, each metric with interval, n and unit, and what disturbed its calls."""
     end = run.end
     where = f"{run.start.isolation} on {run.start.platform_name}"
     output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
@@ -37,8 +38,11 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     if end.outcome == "failed":
         output.echo(f"  {end.failure_class}: {end.failure_message}")
     if {"verification", "run"} <= end.timings.keys():
-        spent = {name: output.duration(end.timings[name]) for name in ("verification", "run")}
+        spent = {name: duration(end.timings[name]) for name in ("verification", "run")}
         output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
+    validity = validity_of(run)
+    if validity is not None:
+        output.echo(f"  LoadGen calls it {validity.words}")
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
@@ -61,35 +65,16 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
 
 
 def print_calls(calls: Calls) -> None:
-    """What the calls took that nobody disturbed, and the CPU time of all; and whether too many were."""
+    """What the calls took that nobody disturbed, and the CPU time of all; and whether they were too much disturbed."""
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%})"
+    if calls.without_cpu is not None:
+        disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
     output.echo(f"\n{disturbed}; the others, and the CPU time of all:")
     print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
     if calls.flagged:
-        output.echo(f"flagged: {flag(calls)}: others used this run's CPUs, and its times say little of the model")
-
-
-def flag(calls: Calls) -> str:
-    """Why a run is flagged."""
-    return f"{calls.share:.1%} of its calls were pre-empted, more than {PREEMPTED_AT_MOST:.0%}"
-
-
-def print_claims(judged: "Sequence[Judged]") -> None:
-    """What a run says of each claim, with the interval."""
-    if not judged:
-        return
-    output.echo()
-    rows = []
-    for one in judged:
-        claim, measured = one.claim, one.measured
-        unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
-        stated = f"{in_unit(claim.value, unit)} ± {in_unit(claim.tolerance, unit)}"
-        found = "-" if measured is None else f"{figure(measured)} {interval(measured)}"
-        rows.append((claim.metric, stated, found, one.answer))
-    output.print_table(("claim", "stated", "measured", "the claim"), rows)
-    for one in judged:
-        if one.answer != "holds":
-            output.echo(f"  {one.claim.metric}: {one.answer}: {one.reason}")
+        others = "others used this run's CPUs"
+        who = others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
+        output.echo(f"flagged: {calls.disturbance}: {who}, and its times say little of the model")
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
@@ -107,9 +92,11 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     ]
     output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
     for run in repetition.runs:
-        calls = calls_of(run)
-        if calls is not None and calls.flagged:
-            output.echo(f"flagged: {run.id}: {flag(calls)}")
+        if flag := flag_of(run):
+            output.echo(f"flagged: {run.id}: {flag}")
+        validity = validity_of(run)
+        if validity is not None and not validity.valid:
+            output.echo(f"LoadGen calls {run.id} {validity.words}")
 
 
 def figure(metric: Metric) -> str:
@@ -118,16 +105,6 @@ def figure(metric: Metric) -> str:
 
 def interval(metric: Metric) -> str:
     return f"[{in_unit(metric.ci.low, metric.unit)}, {in_unit(metric.ci.high, metric.unit)}]"
-
-
-def in_unit(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    if unit == "s":
-        return output.duration(value)
-    if unit == "fraction":
-        return f"{value:.4f}"
-    return f"{value:.4g} {unit}".rstrip()
 
 
 def print_run(run: Run, lock: "Lock", log: str | None) -> None:
@@ -139,8 +116,8 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     _fields("ran", _surroundings(run))
     if end is None:
         return
-    _fields("took", {name.replace("_", " "): output.duration(spent) for name, spent in end.timings.items()})
-    _fields("measured by", _measured_by(end))
+    _fields("took", {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
+    _fields("measured by", _measured_by(run, end))
     golden = end.details.get("golden")
     if isinstance(golden, dict):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
@@ -157,7 +134,7 @@ def _question(lock: "Lock") -> dict[str, str]:
     told["dataset"] += f", split {lock.dataset.split}"
     return told | {
         "scenario": _listed(str(lock.scenario["name"]), settings),
-        "limits": f"{output.duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {limits.cpus} CPUs, "
+        "limits": f"{duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {limits.cpus} CPUs, "
         f"{limits.processes} processes",
         "lock": lock.id,
     }
@@ -193,12 +170,13 @@ def _memory(size: object) -> str:
     return output.byte_count(size) if isinstance(size, int) else ""
 
 
-def _measured_by(end: RunEnd) -> dict[str, str]:
+def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
     """The load generator's account and the thread counts, as far as the record has them in the form of today."""
     loadgen, shown = end.details.get("loadgen"), dict[str, str]()
+    validity = validity_of(run)
     if isinstance(loadgen, dict):
-        valid = "valid" if loadgen.get("valid") else "not valid by its own early stopping"
-        shown["LoadGen"] = f"{loadgen.get('version')}, {valid}"
+        verdict = "without a verdict that can be read" if validity is None else validity.mark
+        shown["LoadGen"] = f"{loadgen.get('version')}, {verdict}"
         shown["sequence"] = str(loadgen.get("sequence_sha256", ""))
     threads = end.details.get("threads")
     if isinstance(threads, dict):
@@ -253,9 +231,17 @@ def _headline(run: Run) -> list[str]:
 def _remarks(run: Run) -> Iterator[str]:
     if run.end is not None and run.end.failure_class:
         yield run.end.failure_class
+    validity = validity_of(run)
+    if validity is not None and not validity.valid:
+        yield validity.mark
     calls = calls_of(run)
     if calls is not None and calls.flagged:
-        yield f"flagged: {calls.share:.0%} of the calls pre-empted"
+        often = calls.share > DISTURBED_AT_MOST or calls.without_cpu is None
+        yield (
+            f"flagged: {calls.share:.0%} of the calls pre-empted"
+            if often
+            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU")
+        )
     if run.start.isolation == "process":
         yield "process"
     if run.imported_at is not None:

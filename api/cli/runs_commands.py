@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from api.cli import output
+from api.cli.claim_tables import print_claims
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import lock_document, read_lock
 from api.cli.output import say
 from api.cli.run_documents import claim_document, run_document
-from api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
+from api.cli.run_tables import print_outcome, print_run, print_runs
 from artifacts.errors import BenchlockError
 from artifacts.store import read
 
 if TYPE_CHECKING:
     from evaluator.claims import Judged
     from evaluator.records.runs import Run
-    from evaluator.statistics.figures import Metric
+    from evaluator.repeating import Repetition
     from registry.lockfile import Lock
 
 
@@ -79,16 +80,18 @@ def print_answer(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]") -> None
 
 
 def claims(
-    invocation: Invocation, lock: "Lock", run: "Run", metrics: "tuple[Metric, ...] | None" = None
+    invocation: Invocation, lock: "Lock", run: "Run", repetition: "Repetition | None" = None
 ) -> "tuple[Judged, ...]":
     """What the run says of its model's claims; nothing, and a warning, where a manifest is not there to be read.
 
-    ``metrics`` are known better than by the run alone, of a run that was repeated.
+    Of a ``repetition`` the figures are over all its runs, of which ``run`` is the last.
     """
     from evaluator.claims import claims_of  # noqa: PLC0415
 
+    metrics = None if repetition is None else tuple(one.metric for one in repetition.metrics)
+    among = () if repetition is None else repetition.runs
     try:
-        return claims_of(lock, run, invocation.opened.store, metrics)
+        return claims_of(lock, run, invocation.opened.store, metrics, among)
     except BenchlockError as error:
         say(f"warning: the model's claims cannot be judged: {error.what}")
         return ()

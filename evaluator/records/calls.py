@@ -1,5 +1,6 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -25,4 +26,12 @@ def calls_of(run: Run) -> Calls | None:
         found = msgspec.convert(run.end.details[KEY], Calls)
     except msgspec.ValidationError:
         return None
-    return found if 0 <= found.preempted <= found.n and found.n > 0 else None
+    seconds = [0.0 if one is None else one for one in (found.wall, found.cpu)]
+    possible = all(math.isfinite(one) and one >= 0 for one in seconds)
+    return found if possible and 0 <= found.preempted <= found.n and found.n > 0 else None
+
+
+def flag_of(run: Run) -> str | None:
+    """Why a run is flagged, in words; None where it is not."""
+    calls = calls_of(run)
+    return calls.disturbance if calls is not None and calls.flagged else None

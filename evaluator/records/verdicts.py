@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from evaluator.records.calls import calls_of
+from evaluator.records.calls import flag_of
 from evaluator.records.comparison import host_differences
 from evaluator.records.predictions import Agreed, Agreement
 from evaluator.records.runs import Run
+from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import Metric
+from evaluator.statistics.units import change, in_unit
 from registry.metrics import is_quality
 
 Word = Literal["reproduced", "not reproduced"]
@@ -125,27 +127,29 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
     differences = host_differences(original, rerun)
     for name in sorted(name for name in left.keys() & right.keys() if not is_quality(name)):
         a, b = left[name].value, right[name].value
-        change = b / a - 1 if a else 0.0
-        text = f"{name} was {a:.4g} {left[name].unit}, and is {b:.4g} ({change:+.1%})"
+        share, unit = b / a - 1 if a else 0.0, left[name].unit
+        text = f"{name} was {in_unit(a, unit)}, and is {in_unit(b, unit)} ({change(share)})"
         margin = equivalence.get(left[name].name)
         if margin is None or differences:
             reported.append(text)
-        elif abs(change) > margin:
+        elif abs(share) > margin:
             against.append(f"{text}, beyond the margin of {margin * 100:g}% that the request states")
         else:
             reported.append(f"{text}, within the margin of {margin * 100:g}%")
     if reported and differences:
         reported.append(f"these times are not comparable: {'; '.join(differences)}")
-    reported += _flags(original, rerun)
+    reported += _remarks(original, rerun)
     return against, reported
 
 
-def _flags(*runs: Run) -> Iterator[str]:
-    """Which runs were disturbed so much that their times say little."""
+def _remarks(*runs: Run) -> Iterator[str]:
+    """Which runs were disturbed so much that their times say little, and which LoadGen does not call valid."""
     for run in runs:
-        calls = calls_of(run)
-        if calls is not None and calls.flagged:
-            yield f"the times of {run.id} are flagged: {calls.share:.1%} of its calls were pre-empted"
+        if flag := flag_of(run):
+            yield f"the times of {run.id} are flagged: {flag}"
+        validity = validity_of(run)
+        if validity is not None and not validity.valid:
+            yield f"LoadGen calls {run.id} {validity.words}"
 
 
 def _metrics(run: Run) -> Mapping[str, Metric]:

@@ -100,7 +100,7 @@ def ended(
             kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
             phases = _phases(result, kept)
             metrics = _metrics(attempt.lock, result, phases, kept.get("quality"))
-            details = _calls(phases.performance, document)
+            details = _calls(phases.performance, document, attempt.platform.device)
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
     return RunEnd(
@@ -170,14 +170,14 @@ def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | qua
     return quality.judged(name, found.value, found.n, quality.read_measures(kept))
 
 
-def _calls(performance: "timing.Performance | None", document: Mapping[str, Any]) -> dict[str, Any]:
+def _calls(performance: "timing.Performance | None", document: Mapping[str, Any], device: str) -> dict[str, Any]:
     """How the calls were disturbed, as a part of the details; nothing where that was not counted."""
     from evaluator.statistics.calls import describe_calls  # noqa: PLC0415 - as above
 
     if performance is None:
         return {}
     scope = document["performance"].get("cpu_scope")
-    found = describe_calls(performance.samples, scope if scope in ("thread", "process") else "process")
+    found = describe_calls(performance.samples, scope if scope in ("thread", "process") else "process", device)
     return {} if found is None else {KEY: calls_document(found)}
 
 

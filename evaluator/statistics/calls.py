@@ -1,4 +1,4 @@
-"""What single calls took: the latencies of those that were not pre-empted, and their CPU time."""
+"""What single calls took: the latencies of those that were not pre-empted, their CPU time, and their time without."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,27 +8,37 @@ import numpy.typing as npt
 
 from evaluator.statistics.figures import Calls, Metric
 from evaluator.statistics.intervals import quantile
-from evaluator.statistics.samples import Samples
+from evaluator.statistics.samples import NANOSECONDS, Samples
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEDIAN = {"p50": 0.50}
 
 
-def describe_calls(samples: Samples, scope: str) -> Calls | None:
+def describe_calls(samples: Samples, scope: str, device: str) -> Calls | None:
     """The calls behind a run's times; None where nobody counted who had the CPU.
 
     Percentiles are by nearest rank between order statistics, like those of all calls beside which they stand; of a
-    sweep the median of each batch.
+    sweep the median of each batch. What calls were without the CPU is known where the calling thread does all the work,
+    and on a CPU: elsewhere it waits for other threads, or for a device.
     """
     if samples.preempted is None or not len(samples.latency):
         return None
+    alone = samples.cpu is not None and scope == "thread" and device == "cpu"
     return Calls(
         n=len(samples.latency),
         preempted=int(samples.preempted.sum()),
         scope=scope,
         undisturbed=tuple(_percentiles("latency", samples.latency, samples, ~samples.preempted)),
         cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu, samples)),
+        wall=_wall(samples) if alone else None,
+        cpu=float(samples.cpu.sum()) if alone and samples.cpu is not None else None,
     )
+
+
+def _wall(samples: Samples) -> float:
+    """Seconds in all calls: where a latency has the wait of a query in it, what was served."""
+    served = samples.more.get("service_ns")
+    return float(samples.latency.sum() if served is None else served.sum() * NANOSECONDS)
 
 
 def _percentiles(

@@ -4,13 +4,20 @@ That no difference was found is no evidence of equality: equivalence wants a mar
 the whole interval within it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from evaluator.statistics.figures import Interval, Metric
 from evaluator.statistics.repeats import Ratio
+from evaluator.statistics.units import change
 
 Answer = Literal["equivalent", "different", "undecided"]
+
+_EQUAL = 1e-12
+"""Relative: what is equal but for the last bits of a sum."""
+_LEAST = 1e-4
+"""Relative: the least difference that is shown as a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,14 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
     5 % each (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), and so does that of the control. Different: the whole
     95 % interval lies beyond the margin, or without a margin beyond equality, and the ratio beyond the noise floor.
     """
-    change = f"{ratio.value - 1:+.1%}"
+    told = change(ratio.value - 1)
     floor = 0.0 if control is None else _farthest(control.ci) or 0.0
     answer, why = _answer(ratio, control, margin)
     if answer == "different" and abs(ratio.value - 1) <= floor:
         answer, why = "undecided", f"no more than the noise, in which the first lock differs from itself by {floor:.1%}"
     if answer == "different" and direction in ("higher", "lower"):
         why = f"{why}, which is {'better' if (ratio.value > 1) == (direction == 'higher') else 'worse'}"
-    return Finding(metric, ratio, control, margin, answer, f"{change}, {why}")
+    return Finding(metric, ratio, control, margin, answer, f"{told}, {why}")
 
 
 def judge_quality(a: Metric, b: Metric, n: int, margin: float | None) -> Finding | None:
@@ -61,14 +68,22 @@ def judge_quality(a: Metric, b: Metric, n: int, margin: float | None) -> Finding
         return None
     value = b.value / a.value
     exact = Ratio(value, Interval(value, value), Interval(value, value), n, paired=False)
-    change = f"{value - 1:+.2%} on these samples"
+    told = f"{_moved(value)} on these samples"
     if margin is not None:
         inside = _inside(exact.narrow, margin)
         why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
-        return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{change}, {why}")
+        return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{told}, {why}")
     if value == 1 or _meet(a.ci, b.ci):
-        return Finding(a.name, exact, None, None, "undecided", f"{change}, and other samples may say otherwise")
-    return Finding(a.name, exact, None, None, "different", f"{change}, more than the choice of samples explains")
+        return Finding(a.name, exact, None, None, "undecided", f"{told}, and other samples may say otherwise")
+    return Finding(a.name, exact, None, None, "different", f"{told}, more than the choice of samples explains")
+
+
+def _moved(value: float) -> str:
+    """How far a ratio is from 1, in words where a figure would round to nothing."""
+    if math.isclose(value, 1, rel_tol=_EQUAL):
+        return "equal"
+    share = value - 1
+    return change(share, 2) if abs(share) >= _LEAST else f"less than {_LEAST:.2%} apart"
 
 
 def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[Answer, str]:

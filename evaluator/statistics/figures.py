@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-PREEMPTED_AT_MOST = 0.05
-"""The share of pre-empted calls above which a run's times are flagged: others had the CPU too often."""
+DISTURBED_AT_MOST = 0.05
+"""The share of pre-empted calls, and of the time in calls without the CPU, above which a run's times are flagged.
+
+Others had the CPU too often, or seldom but too long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Calls:
 
     ``preempted`` of the ``n`` calls lost the CPU to others. ``scope`` says whose CPU time and switches were counted:
     those of the calling ``thread``, or of the whole ``process``. ``undisturbed`` are the latencies of the calls that
-    were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles.
+    were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles. ``wall`` are the seconds in all
+    calls together and ``cpu`` those in which they had the CPU, where the calling thread does all the work on a CPU.
     """
 
     n: int
@@ -50,6 +54,8 @@ class Calls:
     scope: str
     undisturbed: tuple[Metric, ...] = ()
     cpu_time: tuple[Metric, ...] = ()
+    wall: float | None = None
+    cpu: float | None = None
 
     @property
     def share(self) -> float:
@@ -57,6 +63,22 @@ class Calls:
         return self.preempted / self.n if self.n else 0.0
 
     @property
+    def without_cpu(self) -> float | None:
+        """The fraction of the time in calls that they were without the CPU; None where nothing tells."""
+        if self.wall is None or self.cpu is None or self.wall <= 0:
+            return None
+        return max(0.0, 1 - self.cpu / self.wall)
+
+    @property
     def flagged(self) -> bool:
-        """Whether so many calls were pre-empted that the times say more of the machine than of the model."""
-        return self.share > PREEMPTED_AT_MOST
+        """Whether calls were so often, or so long, without the CPU that the times say more of the machine."""
+        return max(self.share, self.without_cpu or 0.0) > DISTURBED_AT_MOST
+
+    @property
+    def disturbance(self) -> str:
+        """Both shares in words, and what they may be: why a run is flagged."""
+        often = f"{self.share:.1%} of its calls were pre-empted"
+        if self.without_cpu is None:
+            return f"{often}, more than {DISTURBED_AT_MOST:.0%}"
+        long = f"{self.without_cpu:.1%} of the time in them was without the CPU"
+        return f"{often} and {long}; {DISTURBED_AT_MOST:.0%} of either is the most"

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from api.cli.compare_command import _all_equivalent
+from api.cli.claim_tables import print_claims
+from api.cli.compare_command import _all_equivalent, _warn
 from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.run_documents import claim_document, repetition_document, run_document
-from api.cli.run_tables import print_claims, print_outcome, print_repetition, print_run, print_runs
+from api.cli.run_tables import print_outcome, print_repetition, print_run, print_runs
 from artifacts.digest import Descriptor, digest_bytes
-from evaluator.claims import judge_claims
+from evaluator.claims import Conditions, judge_claims
 from evaluator.comparing import compare_runs
 from evaluator.records.calls import KEY, calls_document
 from evaluator.records.runs import Run, RunEnd
@@ -49,6 +50,25 @@ END = dataclasses.replace(
     blobs={"samples": Descriptor(digest_bytes(b"s"), 7200)},
 )
 
+INVALID = dataclasses.replace(
+    END,
+    details=DETAILS
+    | {
+        KEY: calls_document(Calls(1000, 19, "thread", wall=0.53, cpu=0.09)),
+        "loadgen": {
+            "version": "6.0.17",
+            "valid": False,
+            "settings": {"target_latency_ns": 100_000},
+            "results": {
+                "result_perf_constraints_met": False,
+                "result_query_count": 470,
+                "result_overlatency_query_count": 464,
+            },
+        },
+    },
+)
+WHY = "its bound of latency was missed: 464 of 470 queries took longer than 100 µs, 1 % may"
+
 
 def run(end: RunEnd | None = END) -> Run:
     return recorded(end, lock=LOCK.id)
@@ -65,6 +85,43 @@ def test_an_outcome_has_every_figure_with_its_interval_and_n(capsys: pytest.Capt
     assert "flagged: 10.0% of its calls were pre-empted, more than 5%" in shown
 
 
+def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(run(), LOCK)
+    assert "LoadGen calls it VALID\n" in capsys.readouterr().out
+    print_outcome(run(INVALID), LOCK)
+    assert f"LoadGen calls it INVALID: {WHY}\n" in capsys.readouterr().out
+    print_run(run(INVALID), LOCK, None)
+    assert "6.0.17, INVALID (latency bound)" in capsys.readouterr().out
+    print_runs([run(INVALID)], {LOCK.id: LOCK})
+    assert "INVALID (latency bound); flagged: 83% of the time without the CPU" in capsys.readouterr().out
+    print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
+    assert capsys.readouterr().out.count(f"INVALID: {WHY}") == 2
+    found = compare_runs([(LOCK, run()), (LOCK, run(INVALID))])
+    print_comparison(found)
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
+    assert (rows["LoadGen"], rows["flagged"]) == (["VALID", "INVALID (latency bound)"], ["yes", "yes"])
+    _warn(found.arms[1].runs[0])
+    warned = capsys.readouterr().err
+    assert f"INVALID: {WHY}" in warned
+    assert "83.0% of the time in them was without the CPU" in warned
+
+
+def test_documents_have_loadgens_verdict_with_the_reason() -> None:
+    told = [(document["valid"], document["invalid_reason"]) for document in map(run_document, (run(), run(INVALID)))]
+    assert told == [(True, None), (False, WHY)]
+    without = run_document(run(dataclasses.replace(END, details={})))
+    assert (without["valid"], without["invalid_reason"]) == (None, None)
+
+
+def test_an_outcome_says_both_shares_of_a_run_that_was_without_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(run(INVALID), LOCK)
+    shown = capsys.readouterr().out
+    assert "19 of 1000 calls were pre-empted (1.9%), 83.0% of the time in calls was without the CPU" in shown
+    assert "flagged: 1.9% of its calls were pre-empted and 83.0% of the time in them was without the CPU" in shown
+    assert run_document(run(INVALID))["calls"]["without_cpu"] == pytest.approx(0.44 / 0.53)
+
+
 def test_a_document_has_the_flag_and_the_figures_without_preemption() -> None:
     calls = run_document(run())["calls"]
     assert (calls["n"], calls["preempted"], calls["flagged"], calls["scope"]) == (900, 90, True, "thread")
@@ -78,7 +135,7 @@ def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.Capt
     shown = capsys.readouterr().out
     for part in (
         "scenario   single_stream, min queries 662", "1 CPUs", "lock", "2 of A CPU", "24.0 GiB", "Linux 6.1",
-        "bound to  CPU 1", "verification  200 ms", "6.0.17, valid", "1 asked for, intra_op 1", "7.0 KiB", "numpy 2.4.0",
+        "bound to  CPU 1", "verification  200 ms", "6.0.17, VALID", "1 asked for, intra_op 1", "7.0 KiB", "numpy 2.4.0",
     ):  # fmt: skip
         assert part in shown, part
     assert "avx2" not in shown  # a hundred flags are no reading
@@ -144,6 +201,22 @@ def test_a_claim_is_shown_with_the_answer_and_the_interval(capsys: pytest.Captur
     assert (document["answer"], document["measured"], document["ci"]) == ("does not hold", 0.75, [0.68, 0.81])
     print_claims(())
     assert capsys.readouterr().out == ""
+
+
+def test_claims_with_one_reason_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    on = {"name": "digits", "version": "*", "split": "test"}
+    stated = ("latency_p50", "latency_p90", "peak_qps", "cold_start")
+    claims = [{"metric": name, "value": 1.0, "tolerance": 0.1, "dataset": on} for name in stated]
+    manifests = variant({"model": {"claims": claims}}).manifests.values()
+    model = next(one for one in manifests if isinstance(one, Model))
+    metrics = (P50, dataclasses.replace(P50, name="latency_p90"))
+    print_claims(judge_claims(model, LOCK.dataset, metrics, Conditions("single_stream", "this run is flagged: so")))
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == [
+        "  latency_p50, latency_p90: can't be said yet: this run is flagged: so",
+        "  can't be said of runs of this scenario, which does not give them: peak_qps, cold_start",
+    ]
+    assert len(shown) == 7  # an empty line, two of the head, two claims, two reasons
 
 
 def test_a_repetition_says_how_closely_figures_are_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,19 @@
 """What a run says of its model's claims: every answer, for figures of quality and of time."""
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from evaluator.claims import Judged, judge_claims
-from evaluator.statistics.figures import Interval, Metric
+from artifacts.memory import MemoryStore
+from evaluator.claims import Conditions, Judged, claims_of, judge_claims
+from evaluator.records.calls import KEY, calls_document
+from evaluator.statistics.figures import Calls, Interval, Metric
 from registry.lockfile import LockedDataset
+from registry.manifests.identity import content
 from registry.manifests.model import Claim, ClaimDataset, Model
+from tests.support.recorded import DONE, recorded
 from tests.support.variants import variant
 
 ON = {"name": "digits", "version": "^1.0", "split": "test"}
@@ -85,3 +90,43 @@ def test_claims_of_other_samples_are_not_judged(other: dict[str, str]) -> None:
 
 def test_a_model_without_claims_is_asked_for_none() -> None:
     assert judge_claims(model(), DATASET, (TOP1,)) == ()
+
+
+@pytest.mark.parametrize("value", [0.0020, 0.0030])
+def test_a_time_of_a_flagged_run_can_never_be_said(value: float) -> None:
+    stated = model({"metric": "latency_p50", "value": value, "tolerance": 0.0002})
+    (found,) = judge_claims(stated, DATASET, (P50,), Conditions(disturbed="this run is flagged: because"))
+    assert found == Judged(found.claim, "can't be said yet", "this run is flagged: because", P50)
+
+
+def test_quality_of_a_flagged_run_is_what_it_is() -> None:
+    stated = model({"metric": "top1", "value": 0.875, "tolerance": 0.0})
+    (found,) = judge_claims(stated, DATASET, (TOP1,), Conditions(disturbed="this run is flagged: because"))
+    assert found.answer == "holds"
+
+
+def test_a_metric_that_the_scenario_cannot_give_is_told_from_one_that_was_not_measured() -> None:
+    stated = model(*({"metric": name, "value": 1.0, "tolerance": 0.1} for name in ("peak_qps", "throughput")))
+    never, unmeasured = judge_claims(stated, DATASET, (), Conditions(scenario="single_stream"))
+    assert (never.possible, never.reason) == (False, "the scenario single_stream does not give peak_qps")
+    assert (unmeasured.possible, unmeasured.reason) == (True, "this run did not measure throughput")
+
+
+def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged() -> None:
+    claimed = variant({"model": {"claims": [{"metric": "latency_p50", "value": 0.002, "tolerance": 1, "dataset": ON}]}})
+    store = MemoryStore()
+    for manifest in claimed.manifests.values():
+        store.put(io.BytesIO(content(manifest)))
+    calm, flagged = (
+        recorded(
+            replace(DONE, metrics=(P50,), details={KEY: calls_document(Calls(100, 1, "thread", wall=1.0, cpu=cpu))})
+        )
+        for cpu in (1.0, 0.5)
+    )
+    assert claims_of(claimed.lock, calm, store)[0].answer == "holds"
+    (alone,), (among,) = (
+        claims_of(claimed.lock, flagged, store),
+        claims_of(claimed.lock, calm, store, (P50,), (flagged, calm)),
+    )
+    assert alone.reason.startswith("this run is flagged: 1.0% of its calls were pre-empted and 50.0% of the time")
+    assert among.reason.startswith("1 of 2 runs are flagged")

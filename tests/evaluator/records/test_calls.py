@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.records.calls import KEY, calls_document, calls_of
+from evaluator.records.calls import KEY, calls_document, calls_of, flag_of
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.runs import Run
 from evaluator.statistics.figures import Calls, Interval, Metric
@@ -33,11 +33,26 @@ def test_calls_survive_the_record() -> None:
         "many",
         {"n": 100, "preempted": 101, "scope": "thread"},
         {"n": 0, "preempted": 0, "scope": "thread"},
+        {"n": 100, "preempted": 1, "scope": "thread", "wall": -1.0, "cpu": 0.5},
+        {"n": 100, "preempted": 1, "scope": "thread", "wall": 1.0, "cpu": "much"},
+        {"n": 100, "preempted": 1, "scope": "thread", "wall": float("inf"), "cpu": 0.5},
         {"n": 100, "preempted": 1, "scope": "thread", "undisturbed": [{"name": "p50"}]},
     ],
 )
 def test_what_cannot_be_understood_says_nothing(said: Any) -> None:  # noqa: ANN401 - whatever a record may say
     assert calls_of(run(said)) is None
+
+
+def test_a_record_from_before_the_time_was_counted_is_flagged_by_its_calls_alone() -> None:
+    before = {"n": 100, "preempted": 6, "scope": "thread", "undisturbed": [], "cpu_time": []}
+    assert flag_of(run(before)) == "6.0% of its calls were pre-empted, more than 5%"
+    assert flag_of(run(before | {"preempted": 5})) is None
+
+
+def test_a_flag_names_both_shares() -> None:
+    found = flag_of(run(calls_document(Calls(1000, 19, "thread", wall=0.53, cpu=0.09))))
+    often, long = "1.9% of its calls were pre-empted", "83.0% of the time in them was without the CPU"
+    assert found == f"{often} and {long}; 5% of either is the most"
 
 
 def test_a_run_without_an_end_has_no_calls() -> None:

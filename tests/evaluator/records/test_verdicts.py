@@ -43,7 +43,7 @@ def test_bit_equal_predictions_and_equal_metrics_are_reproduced() -> None:
     assert verdict(run()) == Verdict(
         "reproduced",
         ("the predictions of all 1000 samples are bit-equal",),
-        ("latency_p50 was 0.002 s, and is 0.002 (+0.0%)",),
+        ("latency_p50 was 2 ms, and is 2 ms (0.0%)",),
         "bit-equal",
     )
 
@@ -99,7 +99,7 @@ def test_a_metric_of_one_run_alone_is_not_reproduced() -> None:
 
 def test_times_are_reported_and_decide_nothing_of_themselves() -> None:
     found = verdict(ended(*METRICS[:2], metric("latency_p50", 0.004)))
-    assert (found.verdict, found.reported) == ("reproduced", ("latency_p50 was 0.002 s, and is 0.004 (+100.0%)",))
+    assert (found.verdict, found.reported) == ("reproduced", ("latency_p50 was 2 ms, and is 4 ms (+100.0%)",))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,17 @@ def test_times_of_a_disturbed_run_are_flagged() -> None:
     found = verdict(disturbed)
     assert (found.verdict, found.reported[-1]) == (
         "reproduced",
-        f"the times of {disturbed.id} are flagged: 6.0% of its calls were pre-empted",
+        f"the times of {disturbed.id} are flagged: 6.0% of its calls were pre-empted, more than 5%",
     )
+
+
+def test_a_run_that_loadgen_calls_invalid_is_named_with_the_reason() -> None:
+    told = {"valid": False, "results": {"early_stopping_met": False, "early_stopping_result": " * Only 70 queries."}}
+    invalid = run(dataclasses.replace(DONE, details={"loadgen": told}))
+    found = verdict(invalid)
+    assert found.verdict == "reproduced"
+    assert found.reported[-1].startswith(f"LoadGen calls {invalid.id} INVALID: too few queries for its early stopping")
+    assert found.reported[-1].endswith("Only 70 queries.")
 
 
 def failed(kind: str) -> Run:

@@ -28,7 +28,7 @@ def samples(tmp_path: Path) -> Samples:
 
 
 def test_the_figures_of_undisturbed_calls_stand_beside_all_of_them(samples: Samples) -> None:
-    found = describe_calls(samples, "thread")
+    found = describe_calls(samples, "thread", "cpu")
     assert found is not None
     assert (found.n, found.preempted, found.share, found.flagged, found.scope) == (100, 10, 0.1, True, "thread")
     assert [(one.name, one.n) for one in found.undisturbed] == [
@@ -45,16 +45,46 @@ def test_more_than_five_in_a_hundred_are_flagged(preempted: int, *, flagged: boo
     assert Calls(100, preempted, "thread").flagged is flagged
 
 
+@pytest.mark.parametrize(("cpu", "flagged"), [(0.96, False), (0.94, True), (1.1, False)])
+def test_more_than_five_in_a_hundred_of_the_time_without_the_cpu_is_flagged(cpu: float, *, flagged: bool) -> None:
+    assert Calls(100, 1, "thread", wall=1.0, cpu=cpu).flagged is flagged
+
+
+def test_short_calls_of_which_one_lost_the_cpu_for_long_are_flagged() -> None:
+    latency = np.where(np.arange(100) == 0, 0.1, 0.001)
+    found = describe_calls(Samples(latency, np.full(100, 0.001), np.arange(100) == 0), "thread", "cpu")
+    assert found is not None
+    assert (found.share, found.flagged) == (0.01, True)
+    assert found.without_cpu == pytest.approx(0.099 / 0.199)
+
+
+@pytest.mark.parametrize(("scope", "device"), [("process", "cpu"), ("thread", "cuda")])
+def test_where_others_work_for_a_call_nothing_is_said_of_its_time_without_the_cpu(scope: str, device: str) -> None:
+    waiting = Samples(np.ones(100), np.full(100, 0.1), np.zeros(100, np.bool_))
+    found = describe_calls(waiting, scope, device)
+    assert found is not None
+    assert (found.wall, found.cpu, found.without_cpu, found.flagged) == (None, None, None, False)
+
+
+def test_the_wait_of_a_query_of_a_server_is_no_time_in_a_call() -> None:
+    served = Samples(
+        np.full(4, 2.0), np.full(4, 1.0), np.zeros(4, np.bool_), {"service_ns": np.full(4, 1_000_000_000, np.int64)}
+    )
+    found = describe_calls(served, "thread", "cpu")
+    assert found is not None
+    assert (found.wall, found.without_cpu) == (pytest.approx(4.0), pytest.approx(0.0))
+
+
 def test_where_every_call_was_disturbed_none_is_left() -> None:
     every = Samples(np.ones(3), None, np.ones(3, np.bool_))
-    found = describe_calls(every, "process")
+    found = describe_calls(every, "process", "cpu")
     assert found == Calls(3, 3, "process")
 
 
 def test_the_batches_of_a_sweep_are_not_mixed() -> None:
     batch = np.repeat(np.array([1, 8]), 10)
     swept = Samples(batch * 0.001, batch * 0.001, np.arange(20) % 10 == 0, {"batch": batch})
-    found = describe_calls(swept, "thread")
+    found = describe_calls(swept, "thread", "cpu")
     assert found is not None
     assert [(one.key, one.n, one.value) for one in found.undisturbed] == [
         ("latency_p50@1", 9, 0.001), ("latency_p50@8", 9, 0.008)
@@ -63,7 +93,7 @@ def test_the_batches_of_a_sweep_are_not_mixed() -> None:
 
 
 def test_without_the_counts_nothing_is_said() -> None:
-    assert describe_calls(Samples(np.ones(3)), "process") is None
+    assert describe_calls(Samples(np.ones(3)), "process", "cpu") is None
 
 
 @pytest.mark.parametrize(

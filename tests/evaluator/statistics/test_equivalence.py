@@ -89,7 +89,9 @@ def quality(value: float, low: float, high: float) -> Metric:
 @pytest.mark.parametrize(
     ("other", "margin", "answer", "reason"),
     [
-        (quality(0.80, 0.74, 0.86), None, "undecided", "+0.00% on these samples"),
+        (quality(0.80, 0.74, 0.86), None, "undecided", "equal on these samples"),
+        (quality(0.80 * (1 - 1e-14), 0.74, 0.86), None, "undecided", "equal on these samples"),
+        (quality(0.80 * (1 - 1e-6), 0.74, 0.86), None, "undecided", "less than 0.01% apart on these samples"),
         (quality(0.82, 0.76, 0.87), None, "undecided", "other samples may say otherwise"),
         (quality(0.99, 0.96, 1.00), None, "different", "more than the choice of samples explains"),
         (quality(0.82, 0.76, 0.87), 0.05, "equivalent", "+2.50% on these samples, within the margin of 5.0%"),

@@ -1,0 +1,102 @@
+"""What LoadGen says of a run, read without trust: an imported record may say anything."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from evaluator.records.runs import Run
+from evaluator.statistics.units import duration
+
+Cause = Literal["latency bound", "early stopping", "no reason given"]
+
+_MOST_CHARACTERS = 300
+_NANOSECONDS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """LoadGen's own verdict; ``cause`` in short and ``reason`` in words where it is INVALID."""
+
+    valid: bool
+    cause: Cause | None = None
+    reason: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """The verdict as short as a table wants it."""
+        return "VALID" if self.valid else f"INVALID ({self.cause})"
+
+    @property
+    def words(self) -> str:
+        """The verdict with its reason."""
+        return "VALID" if self.valid else f"INVALID: {self.reason}"
+
+
+class _Account(msgspec.Struct):
+    """The part of LoadGen's account that its verdict rests on."""
+
+    valid: bool
+    settings: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+
+
+class _Phase(msgspec.Struct):
+    loadgen: _Account
+
+
+def validity_of(run: Run) -> Validity | None:
+    """LoadGen's verdict on a run: of its performance phase, and of the pipeline phase where there was one.
+
+    None where LoadGen drove nothing, or the record says nothing of it that can be understood.
+    """
+    found = {} if run.end is None else dict(_accounts(run.end.details))
+    verdicts = {phase: _validity(account) for phase, account in found.items()}
+    if not verdicts:
+        return None
+    against = {phase: one for phase, one in verdicts.items() if not one.valid}
+    if not against:
+        return Validity(valid=True)
+    first = next(iter(against.values()))
+    told = "; ".join(f"{'' if phase == 'performance' else f'{phase}: '}{one.reason}" for phase, one in against.items())
+    return Validity(valid=False, cause=first.cause, reason=told)
+
+
+def _accounts(details: Mapping[str, Any]) -> Iterator[tuple[str, _Account]]:
+    for phase, said in (("performance", details), ("pipeline", details.get("pipeline"))):
+        try:
+            yield phase, msgspec.convert(said, _Phase).loadgen
+        except msgspec.ValidationError:
+            continue
+
+
+def _validity(account: _Account) -> Validity:
+    """Early stopping is not met either where the bound is missed: then the bound is the reason."""
+    results = account.results
+    if account.valid:
+        return Validity(valid=True)
+    if results.get("result_perf_constraints_met") is False:
+        return Validity(valid=False, cause="latency bound", reason=_missed_bound(account))
+    if results.get("early_stopping_met") is False:
+        told = _told(results.get("early_stopping_result"))
+        few = "too few queries for its early stopping, which wants 99 % confidence"
+        return Validity(valid=False, cause="early stopping", reason=f"{few}: {told}" if told else few)
+    told = _told(results.get("result_invalid_reason")) or "the record has no reason of LoadGen's"
+    return Validity(valid=False, cause="no reason given", reason=told)
+
+
+def _missed_bound(account: _Account) -> str:
+    results = account.results
+    late, queries = results.get("result_overlatency_query_count"), results.get("result_query_count")
+    bound, told = account.settings.get("target_latency_ns"), _told(results.get("result_invalid_reason"))
+    text = "its bound of latency was missed"
+    if isinstance(late, int) and isinstance(queries, int):
+        over = f" {duration(bound * _NANOSECONDS)}" if isinstance(bound, int | float) else " it"
+        text = f"{text}: {late} of {queries} queries took longer than{over}, 1 % may"
+    return f"{text} (LoadGen: {told})" if told else text
+
+
+def _told(text: object) -> str:
+    """LoadGen's own words on one line, without the stars of its list."""
+    return " ".join(text.replace("*", " ").split())[:_MOST_CHARACTERS] if isinstance(text, str) else ""

@@ -1,0 +1,27 @@
+"""Values with their units, as a person reads them."""
+
+import pytest
+
+from evaluator.statistics.units import change, in_unit
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.00004432, "s", "44.3 µs"),
+        (0.00169, "s", "1.69 ms"),
+        (2.5, "s", "2.5 s"),
+        (0.75, "fraction", "0.7500"),
+        (84.64, "queries/s", "84.64 queries/s"),
+        (None, "s", "-"),
+    ],
+)
+def test_a_value_has_the_unit_that_keeps_its_digits(value: float | None, unit: str, text: str) -> None:
+    assert in_unit(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.018, "+1.8%"), (-0.018, "-1.8%"), (-1e-9, "0.0%"), (0.0, "0.0%"), (-0.101, "-10.1%")]
+)
+def test_a_change_that_rounds_to_nothing_has_no_sign(share: float, text: str) -> None:
+    assert change(share) == text

@@ -24,6 +24,7 @@ from artifacts.progress import SILENT
 from evaluator.records.calls import calls_of
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
+from evaluator.records.validity import validity_of
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Runner
 from evaluator.runner.reaping import sweep
@@ -298,6 +299,12 @@ def test_a_run_as_a_process_is_recorded_with_what_it_does_not_enforce(bench: Ben
     values = {metric.name: metric.value for metric in run.end.metrics}
     assert (values["top1"], values["top5"]) == (27 / 30, 29 / 30)
     assert "environment" in run.end.timings
+    calls, validity = calls_of(run), validity_of(run)
+    assert calls is not None
+    assert calls.without_cpu is not None
+    assert 0 <= calls.without_cpu < 1
+    assert validity is not None
+    assert validity.valid is run.end.details["loadgen"]["valid"]
     assert len(bench.said) == 1
     assert bench.said[0].startswith("running as a process, since the image has no layers")
     assert bench.leftovers() == []

@@ -30,7 +30,8 @@ def ask(url: str, requests: Sequence[str], clients: int, seconds: float, folder:
     """
     file = folder / "requests.txt"
     file.write_text("\n".join(requests) + "\n")
-    words: list[str | Path] = [
+    pace = ["-t1", f"-c{clients}", f"-d{seconds:.0f}s", "--timeout", "30s"]
+    words: list[str | Path] = [*pace, "-s", SCRIPT, url, "--", file]
         "-t1",
         f"-c{clients}",
         f"-d{seconds:.0f}s",

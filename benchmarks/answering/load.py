@@ -32,17 +32,6 @@ def ask(url: str, requests: Sequence[str], clients: int, seconds: float, folder:
     file.write_text("\n".join(requests) + "\n")
     pace = ["-t1", f"-c{clients}", f"-d{seconds:.0f}s", "--timeout", "30s"]
     words: list[str | Path] = [*pace, "-s", SCRIPT, url, "--", file]
-        "-t1",
-        f"-c{clients}",
-        f"-d{seconds:.0f}s",
-        "--timeout",
-        "30s",
-        "-s",
-        SCRIPT,
-        url,
-        "--",
-        file,
-    ]
     done = subprocess.run(["wrk", *words, str(next(_starts))], capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if found["refused"] or found["broken"]:

@@ -46,6 +46,8 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
+        if any(metric.name == "peak_qps" for metric in end.metrics):
+            output.echo("of peak_qps: the greatest rate answered and the least that was not; no confidence interval")
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls)

@@ -130,6 +130,13 @@ def test_a_document_has_the_flag_and_the_figures_without_preemption() -> None:
     assert run_document(run(None))["calls"] is None
 
 
+def test_what_stands_beside_a_peak_is_said_to_be_no_confidence_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    peak = Metric("peak_qps", 510.0, "queries/s", "higher", 9, Interval(510.0, 530.0), 1)
+    print_outcome(run(dataclasses.replace(END, metrics=(P50, peak))), LOCK)
+    print_outcome(run(), LOCK)
+    assert capsys.readouterr().out.count("of peak_qps: the greatest rate answered and the least that was not; no ") == 1
+
+
 def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.CaptureFixture[str]) -> None:
     print_run(run(), LOCK, None)
     shown = capsys.readouterr().out

@@ -36,8 +36,8 @@ def fill(place: Place, rows: int, classes: int) -> None:
         series = f"({_SERIES[engine.dialect.name]}) AS made"
         connection.execute(
             text(
-                "INSERT INTO jobs (id, lock, class, allow_code, state, cancel_asked, lost, engine, crash, owner, submitted_at) "  # noqa: S608, E501 - our own words
-                f"SELECT 'job/' || {number}, '{LOCK}', kinds.id, {boolean}, 'queued', {boolean}, 0, 0, 0, 'nobody', "
+                "INSERT INTO jobs (id, lock, class, allow_code, state, cancel_asked, lost, engine, crash, owner, since, submitted_at) "  # noqa: S608, E501 - our own words
+                f"SELECT 'job/' || {number}, '{LOCK}', kinds.id, {boolean}, 'queued', {boolean}, 0, 0, 0, 'nobody', n, "
                 f"'2026-11-21T12:00:00.000000Z' FROM {series} JOIN kinds ON kinds.number = n % {classes}"
             ),
             {"rows": rows},

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, func, select, text, tuple_
 
 from evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Machine, MachineId, Standing
 from evaluator.dispatch.rows import load_job, load_machines
@@ -15,7 +15,9 @@ def explain(connection: Connection, job: JobId, now: float, times: Times) -> Exp
     found = load_job(connection, job, now)
     if found.state not in ("queued", "delayed"):
         return Explanation(found, blocked=False, sentence=_told(found))
-    row = connection.execute(select(jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)).one()
+    row = connection.execute(
+        select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
+    ).one()
     known = {one.id: one for one in load_machines(connection, now, times)}
     fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
     kept_from = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
@@ -27,7 +29,7 @@ def explain(connection: Connection, job: JobId, now: float, times: Times) -> Exp
         ),
         key=lambda one: (len(one.lacks), one.obstacle is not None, one.machine),
     )
-    ahead = _ahead(connection, row.wanted, row.seq)
+    ahead = _ahead(connection, row.wanted, row.since, row.seq)
     open_ = [one for one in standings if not one.lacks and one.obstacle is None]
     return Explanation(found, not open_, _sentence(found, standings, open_, known, ahead), tuple(standings), ahead)
 
@@ -40,8 +42,9 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
     return "the job failed there, and another one may do better" if avoids else None
 
 
-def _ahead(connection: Connection, wanted: str, seq: int) -> int:
-    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted, jobs.c.seq < seq)
+def _ahead(connection: Connection, wanted: str, since: float, seq: int) -> int:
+    before = tuple_(jobs.c.since, jobs.c.seq) < tuple_(since, seq)
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted, before)
     return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
 
 

@@ -55,7 +55,7 @@ def tally_of(row: Row[Any]) -> Tally:
 
 
 def lease_of(row: Row[Any], fence: int, queue: str, times: Times) -> Lease:
-    return Lease(Fence(fence), JobId(row.id), Digest(row.lock), row.isolation, row.allow_code, queue, times)
+    return Lease(Fence(fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
 
 
 def load_job(connection: Connection, job: JobId, now: float) -> Job:

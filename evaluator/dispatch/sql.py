@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Engine, exists, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
-from evaluator.dispatch.claiming import claim, first
+from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import (
@@ -30,7 +30,7 @@ from evaluator.dispatch.queue import (
 )
 from evaluator.dispatch.rows import job_of, lease_of, load_job, load_machines, select_held, select_jobs
 from evaluator.dispatch.states import Ended, JobState, Phase
-from evaluator.dispatch.tables import jobs, lease_slots, leases, machines
+from evaluator.dispatch.tables import jobs, leases, machines
 from evaluator.dispatch.times import Clock, Times, queue_id
 from evaluator.records.records import load_run, record_start, runs_of
 from evaluator.records.runs import RunEnd, RunId, RunStart
@@ -38,9 +38,6 @@ from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.database import changing, reading, writing
 from registry.catalogue.tables import locks
-
-_SLOT = 0
-"""The one slot of a machine: one run at a time, whether or not it is timed."""
 
 
 class SqlQueue:
@@ -53,6 +50,7 @@ class SqlQueue:
         self._now = now
         self._times = times or Times()
         self._clock = clock or Clock(self._times)
+        self._name: str | None = None
 
     def submit(self, wish: JobWish) -> Job:
         try:
@@ -113,19 +111,17 @@ class SqlQueue:
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str) -> Lease | None:
-        self._settle()
-        if self._is_idle(machine):
+        seen = self._heads(machine)
+        if seen is None:
             return None
         with changing(self._database) as connection:
             now = self._clock.now(connection)
-            seen = update(machines).where(machines.c.id == machine).values(seen=now).returning(machines.c.draining)
-            row = connection.execute(seen).first()
+            row = connection.execute(SEEN, {"machine": machine, "now": now}).first()
             if row is None:
                 raise _unknown(machine)
-            self._clock.note(connection, now)
-            if row.draining is not None or _is_busy(connection, machine):
+            if row.draining is not None or connection.execute(BUSY, {"machine": machine}).first() is not None:
                 return None
-            seq = claim(connection, machine)
+            seq = claim(connection, machine, seen)
             return None if seq is None else self._give(connection, seq, machine, boot, now)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
@@ -151,7 +147,6 @@ class SqlQueue:
                 return "lost"
             machine = select(leases.c.machine).where(leases.c.fence == fence).scalar_subquery()
             connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
-            self._clock.note(connection, now)
             return "cancel" if asked else "keep"
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
@@ -203,19 +198,21 @@ class SqlQueue:
             **dict.fromkeys(("lost", "engine", "crash"), 0),
             "owner": acting().id,
             "submitted_at": self._now(),
+            "since": self._clock.now(connection),
         }
         connection.execute(insert(jobs), values)
         note(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
 
     def _give(self, connection: Connection, seq: int, machine: MachineId, boot: str, now: float) -> Lease:
         """The lease on a job that this transaction has locked."""
-        job = select(jobs.c.id).where(jobs.c.seq == seq).scalar_subquery()
-        made = insert(leases).values(job=job, machine=machine, boot=boot, owner=acting().id, at=now)
-        fence = connection.execute(made.returning(leases.c.fence)).scalar_one()
-        connection.execute(insert(lease_slots), {"machine": machine, "slot": _SLOT, "fence": fence})
-        values = {"state": "leased", "phase": "preparing", "fence": fence, "lease_until": now + self._times.lease}
-        row = connection.execute(update(jobs).where(jobs.c.seq == seq).values(values).returning(jobs)).one()
-        return lease_of(row, fence, queue_id(connection), self._times)
+        if self._name is None:
+            self._name = queue_id(connection)
+        values = {"seq": seq, "machine": machine, "boot": boot, "owner": acting().id, "now": now}
+        fence = connection.execute(LEASE, values).scalar_one()
+        connection.execute(SLOT, {"machine": machine, "fence": fence})
+        until = now + self._times.lease
+        row = connection.execute(TAKE, {"seq": seq, "fence": fence, "until": until}).one()
+        return lease_of(row, fence, self._name, self._times)
 
     def _moment(self, connection: Connection) -> ending.Moment:
         return ending.Moment(self._clock.now(connection), self._now(), self._times)
@@ -232,13 +229,22 @@ class SqlQueue:
             ending.wake(connection, moment.now)
             self._clock.note(connection, moment.now)
 
-    def _is_idle(self, machine: MachineId) -> bool:
-        """Whether asking for work would change nothing: it was heard of lately, and there is nothing for it."""
+    def _heads(self, machine: MachineId) -> list[int] | None:
+        """Jobs for the machine; None where asking would change nothing: it was heard of lately, and has a job or none.
+
+        What is over is ended before.
+        """
+        if not self._may_look:
+            self._settle()
         with reading(self._database) as connection:
             now = self._clock.now(connection)
-            seen = connection.execute(select(machines.c.seen).where(machines.c.id == machine)).scalar()
-            heard = seen is not None and now - seen < self._times.beat
-            return heard and first(connection, machine) is None
+            row = connection.execute(GLANCE, {"machine": machine, "now": now}).one()
+            if not row.due:
+                found = [] if row.busy else heads(connection, machine)
+                heard = row.seen is not None and now - row.seen < self._times.beat
+                return None if heard and not found else found
+        self._settle()
+        return []
 
     @property
     def _may_look(self) -> bool:
@@ -254,17 +260,11 @@ def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:
 
 
 def _is_due(connection: Connection, now: float) -> bool:
-    expired = exists().where(text("jobs.state = 'leased'"), jobs.c.lease_until < now)
-    woken = exists().where(text("jobs.state = 'delayed'"), jobs.c.not_before <= now)
-    return bool(connection.execute(select(expired | woken)).scalar_one())
+    return bool(connection.execute(DUE, {"now": now}).scalar_one())
 
 
 def _unknown(machine: MachineId) -> UnknownNameError:
     return UnknownNameError(f"the queue knows no machine {machine}", next_step="`benchlock worker` enrols it")
-
-
-def _is_busy(connection: Connection, machine: MachineId) -> bool:
-    return connection.execute(select(lease_slots.c.fence).where(lease_slots.c.machine == machine)).first() is not None
 
 
 def _is_abandoned(connection: Connection, run: RunId) -> bool:

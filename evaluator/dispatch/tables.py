@@ -79,7 +79,10 @@ jobs = Table(
     Column("reason", TEXT),  # of its last trouble, in words
     Column("owner", TEXT, nullable=False),  # who submitted it: a token's id, or a word where there is none
     Column("submitted_at", Moment, nullable=False),
-    Index("ix_jobs_queued", "class", "seq", sqlite_where=text("state = 'queued'")),
+    # The order in which jobs of a class go out, first of all. By the number alone a planner may take the primary key's
+    # order, and look through every job of other classes for the first of this one.
+    Column("since", Float, nullable=False, server_default="0"),
+    Index("ix_jobs_queued", "class", "since", "seq", sqlite_where=text("state = 'queued'")),
     Index("ix_jobs_delayed", "not_before", sqlite_where=text("state = 'delayed'")),
     Index("ix_jobs_leased", "lease_until", sqlite_where=text("state = 'leased'")),
     Index(None, "state", "submitted_at"),

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, select, text, update
 
-from evaluator.dispatch.tables import dispatch, jobs
+from evaluator.dispatch.tables import dispatch, jobs, machines
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _ROW: Final = 1
@@ -94,7 +94,8 @@ class Clock:
         if row.boot == boot_id():
             return float(row.base)
         longest = connection.execute(select(func.max(jobs.c.lease_until)).where(jobs.c.state == "leased")).scalar()
-        latest = max(row.latest or 0.0, (longest or 0.0) - self._times.lease)
+        heard = connection.execute(select(func.max(machines.c.seen))).scalar()
+        latest = max(row.latest or 0.0, heard or 0.0, (longest or 0.0) - self._times.lease)
         base = latest - since_boot()
         connection.execute(update(dispatch).where(dispatch.c.id == _ROW).values(boot=boot_id(), base=base))
         return base

@@ -67,7 +67,8 @@ def changing(engine: Engine) -> Iterator[Connection]:
     Raises:
         UnavailableError: as ``writing``.
     """
-    with writing(engine) as connection:
+    options = {} if engine.dialect.name == "postgresql" else {"writes": True}
+    with _translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
         yield connection
 
 

@@ -26,7 +26,7 @@ from tests.support.registry_server import free_port
 from tests.support.remains import processes
 from tests.support.stub_harness import events, stubbed
 
-KILLS = int(os.environ.get("BENCHLOCK_KILLS", "10"))
+KILLS = int(os.environ.get("BENCHLOCK_KILLS", "8"))
 JOBS = max(6, KILLS // 2)
 LEASE = 3.0
 ENDED = {"done", "failed", "quarantined", "cancelled"}

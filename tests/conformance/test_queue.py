@@ -3,7 +3,6 @@
 The second half is a machine of random histories, which holds an implementation against plain values (queue_model.py).
 """
 
-import io
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,18 +22,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from litestar.testing import TestClient
 from sqlalchemy import Engine, select
 
-from api.client.queue import HttpQueue
-from api.http.app import create_app
-from api.wiring import Registry
 from artifacts.digest import digest_bytes
 from artifacts.errors import UnknownNameError
-from artifacts.http.client import session_with
-from artifacts.http.server import parse_server
-from artifacts.local import LocalStore
-from artifacts.transfer.session import Session
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
@@ -45,8 +36,8 @@ from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
 from registry.access.scopes import Scopes
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine, reading, writing
+from registry.catalogue.database import open_engine, open_server, reading, writing
+from tests.support.postgresql import PostgresServer
 from tests.support.queue_model import QueueModel
 from tests.support.queues import (
     ANY,
@@ -102,33 +93,9 @@ class Bench:
         return None if found is None else found.outcome
 
 
-class Reached(HttpQueue):
-    """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it."""
-
-    def __init__(self, session: Session, behind: Queue) -> None:
-        super().__init__(session)
-        self.submit = behind.submit  # type: ignore[method-assign]
-
-
-@pytest.fixture(params=["sql", "http"])
-def bench(
-    request: pytest.FixtureRequest, database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Bench]:
-    made = Bench(database)
-    if request.param == "sql":
-        yield made
-        return
-    behind = made.queue
-    for resource in ("jobs", "leases"):
-        monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
-    store = LocalStore(tmp_path / "blobs")
-    store.put(io.BytesIO(b"result"))
-    registry = Registry(tmp_path, store, Catalogue(database, lambda: NOON), made.records, database)
-    with TestClient(create_app(registry)) as client:
-        session = session_with(parse_server("http://127.0.0.1"))
-        session._client = client
-        made.queue = Reached(session, behind)
-        yield made
+@pytest.fixture
+def bench(database: Engine) -> Bench:
+    return Bench(database)
 
 
 def test_a_job_is_leased_measured_and_done(bench: Bench) -> None:
@@ -547,14 +514,19 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def another(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Engine]]:
+def another(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -> Iterator[Callable[[], Engine]]:
     """Makes a database of its own for each history, as the test's is."""
+    is_file = database.dialect.name == "sqlite"
+    server: PostgresServer | None = None if is_file else request.getfixturevalue("postgresql")
     with ExitStack() as stack:
 
         def made() -> Engine:
-            path = tmp_path / f"{secrets.token_hex(8)}.db"
-            shutil.copy(request.getfixturevalue("schema"), path)
-            engine = open_engine(path)
+            if server is not None:
+                engine = open_server(stack.enter_context(server.database()))
+            else:
+                path = tmp_path / f"{secrets.token_hex(8)}.db"
+                shutil.copy(request.getfixturevalue("schema"), path)
+                engine = open_engine(path)
             stack.callback(engine.dispose)
             return engine
 
@@ -570,7 +542,7 @@ def test_any_history_is_that_of_the_model(database: Engine, another: Callable[[]
         def teardown(self) -> None:
             self.engine.dispose()
 
-    count = 20 if database.dialect.name == "sqlite" else 8
+    count = 15 if database.dialect.name == "sqlite" else 6
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    chosen = settings(max_examples=count, stateful_step_count=30, deadline=None, suppress_health_check=checks)
+    chosen = settings(max_examples=count, stateful_step_count=25, deadline=None, suppress_health_check=checks)
     run_state_machine_as_test(Own, settings=chosen)

@@ -1,0 +1,49 @@
+"""The same of a queue behind a server: test_queue.py again, but for what is asked of the database itself."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from litestar.testing import TestClient
+from sqlalchemy import Engine
+
+from api.client.queue import HttpQueue
+from api.http.app import create_app
+from api.wiring import Registry
+from artifacts.http.client import session_with
+from artifacts.http.server import parse_server
+from artifacts.local import LocalStore
+from artifacts.transfer.session import Session
+from evaluator.dispatch.queue import Queue
+from registry.catalogue.catalogue import Catalogue
+from tests.conformance import test_queue as suite
+from tests.conformance.test_queue import Bench
+from tests.support.recorded import NOON
+
+ELSEWHERE = ("test_any_history_is_that_of_the_model", "test_a_lease_and_a_job_belong_to_who_took_them")
+globals().update({name: one for name, one in vars(suite).items() if name.startswith("test_") and name not in ELSEWHERE})
+
+
+class Reached(HttpQueue):
+    """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it."""
+
+    def __init__(self, session: Session, behind: Queue) -> None:
+        super().__init__(session)
+        self.submit = behind.submit  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(database)
+    behind = made.queue
+    for resource in ("jobs", "leases"):
+        monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
+    store = LocalStore(tmp_path / "blobs")
+    store.put(io.BytesIO(b"result"))
+    registry = Registry(tmp_path, store, Catalogue(database, lambda: NOON), made.records, database)
+    with TestClient(create_app(registry)) as client:
+        session = session_with(parse_server("http://127.0.0.1"))
+        session._client = client
+        made.queue = Reached(session, behind)
+        yield made

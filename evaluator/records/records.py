@@ -121,6 +121,8 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
     recorded = load_run(connection, run)
     if recorded.end is not None:
         raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+    if end.failure_message is not None:  # what a process wrote last; no text in PostgreSQL has a NUL
+        end = replace(end, failure_message=end.failure_message.replace("\0", "\N{REPLACEMENT CHARACTER}"))
     # Where the clock was set back in between, the run took no time: better than no record.
     if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
         end = replace(end, ended_at=recorded.start.started_at)

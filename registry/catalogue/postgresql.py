@@ -117,6 +117,7 @@ _BY_STATE: Final = {
     "42501": "let the user make and use tables in the database: ALTER DATABASE NAME OWNER TO USER",
     "53100": "free disk space on the server and do it again: nothing that was stored is lost",
     "53300": _CROWDED,
+    "54000": "shorten its names and paths: an index holds some 2,700 bytes of a row",
     "55P03": "another writer did not end in time: do it again",
     "25P03": "this writer was too slow, and the server ended it: do it again, nothing was written",
     "25006": "name the server that takes writes, not a standby of it",

@@ -116,6 +116,16 @@ def test_a_failed_run_keeps_its_class_and_message(records: Records) -> None:
 
 
 @both
+def test_a_message_with_a_nul_loses_no_record(records: Records) -> None:
+    begun = start()
+    records.start(begun)
+    records.finish(begun.id, replace(FAILED, failure_message="at\0the end"))
+    recorded = records.get(begun.id).end
+    assert recorded is not None
+    assert recorded.failure_message == "at\N{REPLACEMENT CHARACTER}the end"
+
+
+@both
 def test_a_run_ends_once(records: Records) -> None:
     begun = start()
     records.start(begun)

@@ -3,15 +3,13 @@
 import io
 import json
 import pickle
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from artifacts.bundles.contents import BundleError
 from artifacts.canonical import canonical
@@ -30,8 +28,10 @@ from evaluator.inventory import Inventory, damage
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
+from migrations.schema import METADATA
 from registry.bundled import not_brought
 from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import reading
 from registry.catalogue.entries import Provenance
 from registry.collection import collect
 from registry.lockfile import LockedPlatform, dump, load, read
@@ -83,9 +83,10 @@ class Registry:
         return caught.value
 
     def rows(self) -> list[str]:
-        """Everything that the database holds, as SQL."""
-        with closing(sqlite3.connect(str(self.database.url.database))) as connection:
-            return list(connection.iterdump())
+        """Everything that the database holds."""
+        with reading(self.database) as connection:
+            held = ((table.name, connection.execute(select(table)).all()) for table in METADATA.sorted_tables)
+            return sorted(f"{name}: {row}" for name, rows in held for row in rows)
 
     def gc(self) -> int:
         return len(collect(self.store, self.catalogue, self.records.live_digests).digests)

@@ -7,23 +7,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.databases import is_new, open_database
 from api.stores import VARIABLE, open_store
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.progress import SILENT, Progress
 from artifacts.store import FileStore
-from evaluator.records.records import Records
-from registry.catalogue.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
     from api.client.registry import Registry as AnyRegistry
     from artifacts.sources import Access
+    from evaluator.records.records import Records
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
     from registry.access.log import Log
     from registry.access.tokens import Tokens
+    from registry.catalogue.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,8 @@ class Registry:
 
     home: Path
     store: FileStore
-    catalogue: Catalogue
-    records: Records
+    catalogue: "Catalogue"
+    records: "Records"
     database: "Database"
 
 
@@ -63,13 +62,19 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     removed.
 
     Raises:
-        InvalidInputError: ``location`` is a URL, or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what the registry
-            has.
+        InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
+            the registry has.
         UnavailableError: the folder or the database cannot be used.
     """
+    from api.databases import is_new, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from evaluator.records.records import Records  # noqa: PLC0415
+    from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
+
     if "://" in location:
         raise InvalidInputError(
-            f"{location} is a URL, and registries on a server are not built yet", next_step="name a folder"
+            f"{location} is a server, and this is for the registry in a folder of this machine",
+            where=location,
+            next_step="do it on the server, in the folder that it serves: --registry DIR",
         )
     home = Path(location).absolute()
     try:

@@ -71,7 +71,7 @@ class Commands(click.Group):
     show_envvar=True,
     metavar="DIR|URL",
     default="",
-    help="An embedded registry's folder.",
+    help="A registry's folder, or the URL of a server; its token is in BENCHLOCK_TOKEN.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document to standard output.")
 @click.pass_context

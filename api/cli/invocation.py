@@ -21,6 +21,10 @@ class Invocation:
     @cached_property
     def opened(self) -> "Registry":
         """The registry, opened; where it is a folder, its schema brought up to date, abandoned runs recorded."""
+        if "://" in self.registry:
+            from api.client.opening import open_remote  # noqa: PLC0415 - most registries are folders
+
+            return open_remote(self.registry, say, self.progress)
         from api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
 
         return EmbeddedRegistry(self.folder)

@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 
 from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
 from api.http.logs import REQUEST_ID, TOLD, log
-from api.wire.problems import MEDIA_TYPE, Problem, problem_of
+from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, problem_of
 from artifacts.errors import BenchlockError, InvalidInputError
 from registry.access.secret import masked
 
@@ -94,7 +94,7 @@ def _without_home(request: Request[Any, Any, Any], body: bytes) -> bytes:
 
 def _said(request: Request[Any, Any, Any], error: HTTPException) -> str:
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return "nothing is served under this path"
+        return NOTHING_SERVED
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return f"this resource has no {request.method}"
     return error.detail or HTTPStatus(error.status_code).description

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText, Name, Version
-from artifacts.digest import Digest
+from artifacts.digest import Digest, parse_digest
+from registry.constraints import Constraint
 from registry.lockfile import Lock
-from registry.names import Kind, parse_kind
+from registry.names import Kind, parse_kind, parse_name
 from registry.resolution.candidates import Candidate, Offer, Resolution
 from registry.resolution.search import Preferences
 from registry.staleness import Freshness
@@ -24,11 +25,25 @@ class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Version
 
 
-class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request, as its file says, and the versions to keep where they fit."""
+class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version that is not published: ``requires`` are the kind, name and constraint of what it needs."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    requires: tuple[tuple[Kind, Name, Annotated[str, Meta(max_length=400)]], ...] = ()
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request, as its file says, and the versions to keep where they fit.
+
+    With ``drafts`` it is answered as if these were published, in the place of all versions of their names.
+    """
 
     request: dict[str, Any]
     preferences: tuple[Preferred, ...] = ()
+    drafts: Annotated[tuple[DraftedVersion, ...], Meta(max_length=16)] = ()
 
 
 class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +149,19 @@ def preferences_of(preferred: tuple[Preferred, ...]) -> Preferences:
 
 def preferences_on_wire(preferences: Preferences) -> tuple[Preferred, ...]:
     return tuple(Preferred(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items())
+
+
+def draft_on_wire(draft: Candidate) -> DraftedVersion:
+    return DraftedVersion(
+        kind=draft.kind, name=draft.name, version=str(draft.version), digest=draft.digest, requires=draft.requires
+    )
+
+
+def draft_of(draft: DraftedVersion) -> Candidate:
+    """The candidate, its words parsed."""
+    requires = tuple((kind, parse_name(name), str(Constraint.parse(text))) for kind, name, text in draft.requires)
+    name, version = parse_name(draft.name), parse_version(draft.version)
+    return Candidate(draft.kind, name, version, parse_digest(draft.digest), requires=requires)
 
 
 def resolved_on_wire(resolution: Resolution) -> Resolved:

@@ -18,6 +18,8 @@ from artifacts.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:benchlock:problem:"
+NOTHING_SERVED: Final = "nothing is served under this path"
+"""What is said of a path that leads nowhere: another version may know it."""
 _TOLD: Final = "ToldError"
 _REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)
 

@@ -26,7 +26,12 @@ _LASTING = {
 
 
 class TransientError(UnavailableError):
-    """What another try may not meet again: no connection, no answer in time, one that breaks off, a busy server."""
+    """What another try may not meet again: no connection, no answer in time, one that breaks off, a busy server.
+
+    ``content`` is what a busy server said, if it did.
+    """
+
+    content: bytes = b""
 
 
 def connect(public_but: frozenset[str] | None = None) -> "Client":

@@ -185,12 +185,7 @@ class Session:
         for _ in range(_REDIRECTS + 1):
             response = self._authorized(method, url, headers or {}, content, seconds)
             if response.status_code == BUSY or response.status_code >= SERVER_ERROR:
-                response.close()
-                raise TransientError(
-                    f"{shown_url(url)} answers {response.status_code}",
-                    where=shown_url(url),
-                    next_step="try again later",
-                )
+                raise _busy(response, url)
             if method not in ("GET", "HEAD") or not response.has_redirect_location:
                 return response
             response.close()
@@ -261,6 +256,18 @@ def persist(attempt: Callable[[], Answer]) -> Answer:
 def pause(failures: int) -> None:
     """Wait before the next try, the longer the more have failed."""
     time.sleep(_PAUSE * 2**failures)
+
+
+def _busy(response: "Response", url: str) -> TransientError:
+    """The error of a server that says to try later; with what it says, where that arrives."""
+    shown = shown_url(url)
+    error = TransientError(f"{shown} answers {response.status_code}", where=shown, next_step="try again later")
+    try:
+        with suppress(UnavailableError), network(url):
+            error.content = _read(response)
+    finally:
+        response.close()
+    return error
 
 
 def _read(response: "Response") -> bytes:

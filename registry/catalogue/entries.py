@@ -40,3 +40,12 @@ class Published:
     reference: Reference
     digest: Digest
     changed: bool
+
+
+def taken(reference: Reference, version: str, there: str, wanted: str) -> VersionTakenError:
+    """The error of a reference that is published, as ``version``, with the digest ``there``, not the one ``wanted``."""
+    return VersionTakenError(
+        f"{reference.kind}/{reference.name}@{version} is published with other content: {there}, not {wanted}",
+        where=str(reference),
+        next_step="give the new content a new version",
+    )

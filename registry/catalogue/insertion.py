@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select
 from artifacts.digest import Digest
 from registry.access.actors import acting
 from registry.access.log import note
-from registry.catalogue.entries import Provenance, Published, VersionTakenError
+from registry.catalogue.entries import Provenance, Published, taken
 from registry.catalogue.queries import PLACE, of_version, place_of, platforms_here
 from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
 from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
@@ -53,12 +53,7 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     ).first()
     if found is None or found.digest == digest:
         return found is not None
-    raise VersionTakenError(
-        f"{reference.kind}/{reference.name}@{found.version} is published with other content: {found.digest}, "
-        f"not {digest}",
-        where=str(reference),
-        next_step="give the new content a new version",
-    )
+    raise taken(reference, found.version, found.digest, digest)
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:

@@ -9,6 +9,7 @@ from api.http.routes import (
     access,
     artifacts,
     blobs,
+    caller,
     described,
     health,
     held,
@@ -34,5 +35,6 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     jobs.routes,
     leases.routes,
     access.routes,
+    caller.routes,
 )
 """What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""

@@ -23,7 +23,7 @@ from evaluator.harness_archive import HARNESS_VERSION, build_harness
 from registry.accepting import refuse_missing
 from registry.difference import diff
 from registry.lockfile import Lock, dump, load
-from registry.locks import Harness, keep_lock, known_manifests, resolve_request, why_chosen, yanked
+from registry.locks import Harness, keep_lock, known_manifests, resolve_drafted, resolve_request, why_chosen, yanked
 from registry.named import named
 from registry.names import parse_target
 from registry.requests import parse_request
@@ -191,6 +191,10 @@ def _questions(service: Service) -> list[Any]:
 
 def _resolved(registry: Registry, data: wire.Question) -> wire.Resolved:
     request = parse_request(data.request, "request")
+    if data.drafts:
+        return wire.resolved_on_wire(
+            resolve_drafted(request, tuple(map(wire.draft_of, data.drafts)), registry.catalogue)
+        )
     return wire.resolved_on_wire(resolve_request(request, registry.catalogue, wire.preferences_of(data.preferences)))
 
 

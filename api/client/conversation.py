@@ -1,0 +1,168 @@
+"""Asking a server of benchlock, and understanding its answers: documents, problems, and what is neither."""
+
+from collections.abc import Callable
+from typing import Final, NoReturn, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, error_of
+from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from artifacts.transfer.network import SILENCE_SECONDS, TransientError
+from artifacts.transfer.session import Answer, Session, persist
+
+Document = TypeVar("Document")
+
+_FAILED: Final = 400
+_JSON: Final = {"content-type": "application/json"}
+_UNKNOWN_HERE: Final = ("malformed", "method-not-allowed", "unsupported-media")
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What any server of benchlock says of itself to whoever asks."""
+
+    status: str
+    version: str
+
+
+class Conversation:
+    """Documents from and to one server. Errors are those that the registry raised there."""
+
+    def __init__(self, session: Session, version: str, *, has_token: bool) -> None:
+        """``version`` is that of this benchlock."""
+        self._session = session
+        self._version = version
+        self._has_token = has_token
+
+    @property
+    def where(self) -> str:
+        """The server's URL."""
+        return str(self._session.home)
+
+    def get(self, path: str, answer: type[Document], /, **query: str | int | None) -> Document:
+        """The document at ``path``. What the query leaves open is ``None``.
+
+        Raises:
+            UnavailableError: the server does not answer, or is of another version.
+            InvalidInputError: the URL is that of no server of benchlock.
+            BenchlockError: what the server says.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._read("GET", f"{path}?{urlencode(given)}" if given else path, None, answer)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        kind: type[Document],
+        *,
+        again: bool = True,
+        patience: float = SILENCE_SECONDS,
+    ) -> Document:
+        """What the server makes of ``body``, which may be sent ``again`` where no answer came. Raises as ``get``.
+
+        ``patience`` is for how many seconds it may be silent meanwhile, where that is longer than usual.
+        """
+        return self._read(method, path, msgspec.json.encode(body), kind, patience, again=again)
+
+    def health(self) -> Health:
+        """What the server says of itself.
+
+        Raises:
+            UnavailableError: it does not answer.
+            InvalidInputError: it is no server of benchlock.
+        """
+        answer = self._ask("GET", "health", None, again=False)
+        try:
+            return msgspec.json.decode(answer.content, type=Health)
+        except msgspec.MsgspecError:
+            raise self._no_benchlock(answer) from None
+
+    def _read(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        kind: type[Document],
+        patience: float = SILENCE_SECONDS,
+        *,
+        again: bool = True,
+    ) -> Document:
+        answer = self._ask(method, path, body, patience, again=again)
+        if answer.status >= _FAILED:
+            self._refuse(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError:
+            self._explain(answer)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, patience: float = SILENCE_SECONDS, *, again: bool
+    ) -> Answer:
+        def attempt() -> Answer:
+            headers, url = None if body is None else _JSON, self._session.url(path)
+            return self._session.once(method, url, headers=headers, content=body, seconds=patience)
+
+        try:
+            return (persist if again else _once)(attempt)
+        except TransientError as error:
+            problem = _problem(error.content)
+            if problem is None:
+                raise
+            raise error_of(problem) from error
+
+    def _refuse(self, answer: Answer) -> NoReturn:
+        """Raise what the server says."""
+        problem = _problem(answer.content) if answer.headers.get("content-type", "").startswith(MEDIA_TYPE) else None
+        if problem is None:
+            self._explain(answer)
+        error = error_of(problem)
+        if problem.code in _UNKNOWN_HERE or problem.detail == NOTHING_SERVED:
+            self._refuse_other_version(error)
+        if problem.code == "unauthorized" and not self._has_token:
+            error.next_step = "set BENCHLOCK_TOKEN: whoever runs the server makes one with `benchlock token create`"
+        raise error
+
+    def _explain(self, answer: Answer) -> NoReturn:
+        """Raise why an answer can not be understood."""
+        self._refuse_other_version(self._no_benchlock(answer))
+        raise UnavailableError(
+            f"{self.where} answers {answer.status}, and what it says is not understood",
+            where=answer.url,
+            next_step="look whether something stands in between that changes answers: a proxy, say",
+        )
+
+    def _refuse_other_version(self, cause: BenchlockError) -> None:
+        """Nothing, where the server is of this version.
+
+        Raises:
+            UnavailableError: it is of another one, which explains the ``cause``.
+        """
+        found = self.health().version
+        if found != self._version:
+            raise UnavailableError(
+                f"{self.where} is benchlock {found}, and this is {self._version}: they do not understand each other "
+                f"here ({cause.what})",
+                where=self.where,
+                next_step=f"use benchlock {found}, or have the server brought to {self._version}",
+            )
+
+    def _no_benchlock(self, answer: Answer) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.where} is no registry of benchlock: it answers {answer.status} with "
+            f"{answer.headers.get('content-type') or 'nothing that says what it is'}",
+            where=answer.url,
+            next_step="name the URL that `benchlock serve` prints, with the prefix under which it is published, if any",
+        )
+
+
+def _once(attempt: Callable[[], Answer]) -> Answer:
+    return attempt()
+
+
+def _problem(content: bytes) -> Problem | None:
+    try:
+        return msgspec.json.decode(content, type=Problem)
+    except msgspec.MsgspecError:
+        return None

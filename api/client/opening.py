@@ -1,0 +1,78 @@
+"""Opening the registry on a server: who asks, over which line, and where what comes from it is kept."""
+
+import os
+import re
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from api.client.conversation import Conversation
+from api.client.records import RunsHere
+from api.client.remote import RemoteRegistry
+from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.http.client import connect, session_with
+from artifacts.http.server import Server, parse_server
+from artifacts.progress import Progress
+from artifacts.urls import is_loopback, shown_url, split_url
+
+TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of the variable that has it
+_RUNS, _NOTES = "runs", "sending"
+
+
+def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:
+    """The registry on the server at ``url``, asked as whoever BENCHLOCK_TOKEN names. Nothing is asked of it yet.
+
+    Runs of this machine that a process left which is no more are recorded as abandoned first, and said.
+
+    Raises:
+        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted.
+        UnavailableError: the folder for what comes from it cannot be made; or runs were left, and it does not answer.
+    """
+    server, token = _server(url), os.environ.get(TOKEN) or None
+    home = _cache(server)
+    session = session_with(server, token)
+    talk = Conversation(session, version("benchlock"), has_token=token is not None)
+    registry = RemoteRegistry(home, talk, connect(session, home / _NOTES), progress)
+    if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
+        from api.wiring import connect_engine, now  # noqa: PLC0415 - rarely needed
+        from evaluator.runner.reaping import sweep  # noqa: PLC0415
+
+        for run in sweep(RunsHere(registry.records, home / _RUNS), connect_engine(), home, now):
+            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+    return registry
+
+
+def _server(url: str) -> Server:
+    """The server of a URL that is encrypted, or of this machine."""
+    split = split_url(url)
+    if split.scheme not in ("http", "https"):
+        raise InvalidInputError(
+            f"{shown_url(url)} is no URL of a server, and no folder",
+            where=shown_url(url),
+            next_step="write https://HOST, or the name of a folder",
+        )
+    if split.scheme == "http" and not is_loopback(split.hostname or ""):
+        raise InvalidInputError(
+            f"{shown_url(url)} is not encrypted: whoever is in between could read the token, and change what is run",
+            where=shown_url(url),
+            next_step="write https://, or make a tunnel (ssh -L) and write http://127.0.0.1:PORT",
+        )
+    return parse_server(url)
+
+
+def _cache(server: Server) -> Path:
+    """The folder of what comes from a server, below XDG_CACHE_HOME or ``~/.cache``; for this user alone."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "benchlock"
+    words = re.sub(r"[^a-z0-9.]+", "-", server.base.partition("://")[2].lower()).strip("-")
+    home = base / f"{words}-{sha256(server.base.encode()).hexdigest()[:8]}"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"the folder for what comes from {server} cannot be made: {error.strerror}",
+            where=str(home),
+            next_step="set XDG_CACHE_HOME to a folder that you may write in",
+        ) from error
+    return home

@@ -1,0 +1,114 @@
+"""The runs of a registry on a server: read there, and recorded there by whoever runs them on this machine."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final
+
+import msgspec
+
+from api.client.catalogue import Resend, sent_again
+from api.client.conversation import Conversation
+from api.wire.runs import Hold, RunCount, RunOnWire, RunPage, begun_on_wire, over_on_wire, run_of
+from artifacts.digest import Digest
+from artifacts.errors import BenchlockError, UnavailableError, UnknownNameError
+from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart
+
+_PAGE: Final = 1000
+_BEATS: Final = 4  # in the time that a hold lasts
+_BETWEEN_TRIES: Final = 2.0  # seconds
+
+
+class RemoteRuns:
+    """Implements ``evaluator.records.kept.KeptRuns``. A run that is started is held until its end is recorded.
+
+    ``patience`` is for how many seconds an end is tried again while the server does not answer: what was measured is
+    not lost with a server that is started again.
+    """
+
+    def __init__(self, talk: Conversation, resend: Resend, *, patience: float = 120.0) -> None:
+        self._talk = talk
+        self._resend = resend
+        self._patience = patience
+        self._held: dict[RunId, Event] = {}
+
+    def start(self, start: RunStart) -> None:
+        hold = self._talk.send("POST", "runs", begun_on_wire(start), Hold)
+        over = self._held[start.id] = Event()
+        renew = Thread(target=self._renew, args=(start.id, hold.seconds / _BEATS, over), daemon=True)
+        renew.start()
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        path, body = f"{_path(run)}/end", over_on_wire(end)
+
+        def send() -> RunOnWire:
+            return self._talk.send("PUT", path, body, RunOnWire)
+
+        try:
+            _patiently(lambda: sent_again(self._resend, send), self._patience)
+        finally:
+            over = self._held.pop(run, None)
+            if over is not None:
+                over.set()
+
+    def get(self, run: RunId) -> Run:
+        return run_of(self._talk.get(_path(run), RunOnWire))
+
+    def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
+        found: list[Run] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            wanted = min(limit - len(found), _PAGE)
+            page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=wanted, cursor=cursor)
+            found += map(run_of, page.runs)
+            if isinstance(page.next, msgspec.UnsetType):
+                break
+            cursor = page.next
+        return tuple(found)
+
+    def count(self, lock: Digest) -> int:
+        return self._talk.get("runs/count", RunCount, lock=lock).count
+
+    def _renew(self, run: RunId, pause: float, over: Event) -> None:
+        """Say again and again that the run goes on. What the server says against it, it says again at the end."""
+        while not over.wait(pause):
+            with suppress(BenchlockError):
+                self._talk.send("PUT", f"{_path(run)}/hold", {}, Hold)
+
+
+class RunsHere:
+    """Implements ``evaluator.records.kept.OpenRuns`` for the runs whose folders are on this machine, and no others."""
+
+    def __init__(self, runs: RemoteRuns, folder: Path) -> None:
+        """``folder`` has a folder for each run that began here, under the rest of its id."""
+        self._runs = runs
+        self._folder = folder
+
+    def unfinished(self) -> tuple[Run, ...]:
+        found: list[Run] = []
+        for root in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+            with suppress(UnknownNameError):
+                found.append(self._runs.get(RunId(f"run/{root.name}")))
+        return tuple(run for run in found if run.end is None)
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        self._runs.finish(run, end)
+
+
+def _path(run: RunId) -> str:
+    return f"runs/{run.removeprefix('run/')}"
+
+
+def _patiently(act: Callable[[], object], patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            act()
+        except UnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_BETWEEN_TRIES)
+        else:
+            return

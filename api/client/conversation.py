@@ -9,11 +9,12 @@ import msgspec
 from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, error_of
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.transfer.network import SILENCE_SECONDS, TransientError
-from artifacts.transfer.session import Answer, Session, persist
+from artifacts.transfer.session import ATTEMPTS, Answer, Session, pause, persist
 
 Document = TypeVar("Document")
 
 _FAILED: Final = 400
+_BUSY: Final = "too-many-requests"
 _JSON: Final = {"content-type": "application/json"}
 _UNKNOWN_HERE: Final = ("malformed", "method-not-allowed", "unsupported-media")
 
@@ -158,6 +159,15 @@ class Conversation:
 
 
 def _once(attempt: Callable[[], Answer]) -> Answer:
+    """The answer of one attempt; one that the server had no time for was none."""
+    for number in range(ATTEMPTS - 1):
+        try:
+            return attempt()
+        except TransientError as error:
+            problem = _problem(error.content)
+            if problem is None or problem.code != _BUSY:
+                raise
+            pause(number)
     return attempt()
 
 

@@ -8,10 +8,7 @@ from api.cli import output
 from api.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from registry.access.log import Logged
-    from registry.access.tokens import Token
+    from api.wire.access import LogEntry, TokenDocument
 
 _TIME = "%Y-%m-%d %H:%M"
 
@@ -37,31 +34,30 @@ def token() -> None:
 @click.pass_obj
 def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: str) -> None:
     """Make a token and print it: once, on standard output, alone."""
-    from api.wiring import now, open_tokens  # noqa: PLC0415
-    from registry.access.scopes import Scopes  # noqa: PLC0415
+    from registry.access.scopes import Scopes  # noqa: PLC0415 - the help text needs none of it
     from registry.access.tokens import parse_lifetime  # noqa: PLC0415
 
-    given, lifetime = Scopes.parse(scopes), parse_lifetime(expires)
-    made, secret = open_tokens(invocation.folder).create(name, given, lifetime)
+    given = Scopes.parse(scopes)
+    parse_lifetime(expires)
+    done = invocation.access.create(name, given, expires)
+    made = done.token
     if invocation.as_json:
-        output.print_json({"token": token_document(made, now()), "secret": secret.text})
+        output.print_json({"token": token_document(made), "secret": done.secret})
         return
-    output.say(f"{made.id} of {made.name} may {made.scopes}, until {made.expires_at.strftime(_TIME)} UTC")
+    output.say(f"{made.id} of {made.name} may {' '.join(made.scopes)}, until {made.expires_at.strftime(_TIME)} UTC")
     output.say("it is shown this once: set BENCHLOCK_TOKEN to it")
-    output.echo(secret.text)
+    output.echo(done.secret)
 
 
 @token.command("list")
 @click.pass_obj
 def list_tokens(invocation: Invocation) -> None:
     """List tokens, also those that are of no use any more."""
-    from api.wiring import now, open_tokens  # noqa: PLC0415
-
-    found, at = open_tokens(invocation.folder).list(), now()
+    found = invocation.access.tokens()
     if invocation.as_json:
-        output.print_json({"tokens": [token_document(one, at) for one in found]})
+        output.print_json({"tokens": [token_document(one) for one in found]})
         return
-    rows = [(one.id, one.name, str(one.scopes), one.expires_at.strftime(_TIME), one.state(at)) for one in found]
+    rows = [(one.id, one.name, " ".join(one.scopes), one.expires_at.strftime(_TIME), one.state) for one in found]
     output.print_table(("token", "name", "scopes", "expires", ""), rows)
 
 
@@ -70,11 +66,10 @@ def list_tokens(invocation: Invocation) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, token: str) -> None:
     """End a token before its time."""
-    from api.wiring import open_tokens  # noqa: PLC0415
     from registry.access.tokens import parse_token_id  # noqa: PLC0415
 
     id_ = parse_token_id(token)
-    changed = open_tokens(invocation.folder).revoke(id_)
+    changed = invocation.access.revoke(id_)
     if invocation.as_json:
         output.print_json({"token": id_, "revoked": True, "changed": changed})
     else:
@@ -90,9 +85,7 @@ def revoke(invocation: Invocation, token: str) -> None:
 @click.pass_obj
 def log(invocation: Invocation, limit: int, before: str | None, actor: str | None) -> None:
     """Say who did what, newest first; what was refused to somebody too."""
-    from api.wiring import open_log  # noqa: PLC0415
-
-    found = open_log(invocation.folder).list(limit=limit, before=before, actor=actor)
+    found = invocation.access.log(limit, before, actor)
     if invocation.as_json:
         output.print_json({"log": [logged_document(one) for one in found]})
         return
@@ -109,21 +102,21 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
     output.print_table(("when", "who", "what", "on", ""), rows)
 
 
-def token_document(found: "Token", at: "datetime") -> dict[str, Any]:
-    """What is known of a token at a time: never its text."""
+def token_document(found: "TokenDocument") -> dict[str, Any]:
+    """What is known of a token: never its text."""
     return {
         "id": found.id,
         "name": found.name,
-        "scopes": sorted(found.scopes.texts),
+        "scopes": list(found.scopes),
         "created_by": found.created_by,
         "created_at": found.created_at.isoformat(),
         "expires_at": found.expires_at.isoformat(),
         "revoked_at": None if found.revoked_at is None else found.revoked_at.isoformat(),
-        "state": found.state(at),
+        "state": found.state,
     }
 
 
-def logged_document(entry: "Logged") -> dict[str, Any]:
+def logged_document(entry: "LogEntry") -> dict[str, Any]:
     """An entry of the log."""
     return {
         "id": entry.id,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from api.cli.output import Bars, say
 
 if TYPE_CHECKING:
+    from api.client.access import Access
     from api.client.registry import Registry
     from api.wiring import Registry as Folder
 
@@ -35,6 +36,17 @@ class Invocation:
         from api.wiring import open_registry  # noqa: PLC0415 - see above
 
         return open_registry(self.registry, say, self.progress)
+
+    @cached_property
+    def access(self) -> "Access":
+        """Who may do what in the registry, and who did what."""
+        from api.client.access import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
+        from api.client.remote import RemoteRegistry  # noqa: PLC0415
+
+        if "://" not in self.registry:
+            return EmbeddedAccess(self.folder)
+        assert isinstance(self.opened, RemoteRegistry)
+        return RemoteAccess(self.opened.talk)
 
     @property
     def progress(self) -> Bars:

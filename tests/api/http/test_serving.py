@@ -77,5 +77,31 @@ def test_unless_it_is_open_it_asks_for_a_token_which_it_writes_down_nowhere(tmp_
         assert client.get(f"/v1/artifacts?name={secret}", headers=own).status_code == 422
         assert client.post("/v1/tokens", headers=own, json={"name": secret, "scopes": ["admin"]}).status_code == 403
         assert found.end() == 0
-    for path in tmp_path.rglob("*"):
+    _unsaid(tmp_path, secret)
+
+
+def test_tokens_are_made_and_the_log_is_read_with_the_commands_on_a_url(tmp_path: Path) -> None:
+    folder = Commands(tmp_path / "registry")
+    root = folder.done("token", "create", "root", "--scope", "admin")
+    with service(tmp_path / "registry", "--host", "127.0.0.1") as found:
+        variables = {"BENCHLOCK_REGISTRY": found.url, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        commands = Commands(folder.registry, variables=variables | {"BENCHLOCK_TOKEN": root["secret"]})
+        made = commands.done("token", "create", "ci", "--scope", "read", "--expires", "1h")
+        listed = commands.done("token", "list")["tokens"]
+        assert [one["id"] for one in listed] == [root["token"]["id"], made["token"]["id"]]
+        assert commands.done("token", "revoke", made["token"]["id"])["changed"]
+        assert not commands.done("token", "revoke", made["token"]["id"])["changed"]
+        entries = commands.done("log", "--actor", root["token"]["id"])["log"]
+        assert [one["action"] for one in entries] == ["token.revoke", "token.create"]
+        assert commands.done("log", "--limit", "1", "--before", entries[0]["id"])["log"] == entries[1:]
+        refused = Commands(folder.registry, variables=variables | {"BENCHLOCK_TOKEN": made["secret"]})
+        assert refused.error(2, "token", "list")["code"] == "unauthorized"
+        assert found.end() == 0
+    for secret in (root["secret"], made["secret"]):
+        _unsaid(tmp_path, secret)
+
+
+def _unsaid(folder: Path, secret: str) -> None:
+    """No file of ``folder`` has the token."""
+    for path in folder.rglob("*"):
         assert not path.is_file() or secret[10:].encode() not in path.read_bytes(), path

@@ -1,0 +1,71 @@
+"""Tokens and the log of a registry: in a folder, and on a server that is asked as an administrator."""
+
+from typing import Protocol
+
+from api.client.conversation import Conversation
+from api.wire import access as wire
+from api.wire.cursors import cursor_of
+from api.wiring import Registry, now, open_log, open_tokens
+from registry.access.log import Log
+from registry.access.scopes import Scopes
+from registry.access.tokens import TokenId, Tokens, parse_lifetime
+
+_PAGE = 1000
+
+
+class Access(Protocol):
+    """Who may do what, and who did what."""
+
+    def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken: ...
+    def tokens(self) -> tuple[wire.TokenDocument, ...]: ...
+    def revoke(self, token: TokenId) -> bool: ...
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]: ...
+
+
+class EmbeddedAccess:
+    """That of a registry in a folder."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._tokens: Tokens = open_tokens(registry)
+        self._log: Log = open_log(registry)
+
+    def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
+        made, secret = self._tokens.create(name, scopes, parse_lifetime(expires))
+        return wire.NewToken(token=wire.token_on_wire(made, now()), secret=secret.text)
+
+    def tokens(self) -> tuple[wire.TokenDocument, ...]:
+        at = now()
+        return tuple(wire.token_on_wire(one, at) for one in self._tokens.list())
+
+    def revoke(self, token: TokenId) -> bool:
+        return self._tokens.revoke(token)
+
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
+        return tuple(map(wire.entry_on_wire, self._log.list(limit=limit, before=before, actor=actor)))
+
+
+class RemoteAccess:
+    """That of a registry on a server."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+
+    def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
+        asked = wire.TokenRequest(name=name, scopes=tuple(sorted(scopes.texts)), expires=expires)
+        return self._talk.send("POST", "tokens", asked, wire.NewToken, again=False)
+
+    def tokens(self) -> tuple[wire.TokenDocument, ...]:
+        found: list[wire.TokenDocument] = []
+        page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE)
+        found += page.tokens
+        while isinstance(page.next, str):
+            page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
+            found += page.tokens
+        return tuple(found)
+
+    def revoke(self, token: TokenId) -> bool:
+        return self._talk.send("DELETE", token.replace("token/", "tokens/"), None, wire.Revoked).changed
+
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
+        cursor = None if before is None else cursor_of((before,))
+        return self._talk.get("log", wire.LogPage, limit=limit, cursor=cursor, actor=actor).log

@@ -1,0 +1,40 @@
+"""The next job is found by the index of its class, however the jobs of other classes lie."""
+
+import pytest
+from sqlalchemy import Engine, text
+
+from evaluator.dispatch.claiming import POSTGRESQL, SQLITE, heads
+from evaluator.dispatch.matching import Wants
+from registry.catalogue.database import changing, reading
+from tests.support.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
+
+pytestmark = pytest.mark.databases
+CLASSES = 4
+MORE = """
+INSERT INTO jobs (id, lock, class, allow_code, state, cancel_asked, lost, engine, crash, owner, since, submitted_at)
+SELECT 'job/' || one.seq || '/' || other.seq || '/' || third.seq || '/' || fourth.seq || '/' || fifth.seq || '/' ||
+    sixth.seq, one.lock, one.class, one.allow_code, 'queued', one.cancel_asked, 0, 0, 0, 'x', 5000, one.submitted_at
+FROM jobs AS one, jobs AS other, jobs AS third, jobs AS fourth, jobs AS fifth, jobs AS sixth
+ORDER BY one.seq
+"""
+"""4,096 jobs of the four, those of a class all behind one another."""
+
+
+def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
+    queue = queue_of(database, Ticking())
+    queue.enrol(machine(1), BOOT, facts(cpus=8))
+    for number in range(CLASSES):
+        queue.submit(wish(Wants((CPU,), {}, cpus=1 + number)))
+    with changing(database) as connection:
+        connection.execute(text(MORE))
+        connection.execute(text("ANALYZE"))
+    is_server = database.dialect.name == "postgresql"
+    question = f"EXPLAIN {POSTGRESQL}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
+    with reading(database) as connection:
+        asked = {"machine": "m1"} | ({"heads": 4} if is_server else {})
+        told = " ".join(str(row) for row in connection.execute(text(question), asked))
+        found = heads(connection, machine(1))
+    assert "ix_jobs_queued" in told
+    assert "pk_jobs" not in told
+    assert "SCAN jobs" not in told
+    assert found == [1, 2, 3, 4][: len(found)]

@@ -123,7 +123,7 @@ FAULTS = {
     "missing argument": Fault("run", 2, "invalid-input", ("LOCK", "--help")),
     "option's value": Fault("runs --limit many", 2, "invalid-input", ("--limit", "integer")),
     "missing command": Fault("image", 2, "invalid-input", ("Missing command", "--help")),
-    "registry on a server": Fault("--registry https://bench.example/x list", 2, "invalid-input", ("not built yet",)),
+    "server without TLS": Fault("--registry http://bench.example/x list", 2, "invalid-input", ("is not encrypted",)),
     "registry in a file": Fault("--registry good.yaml/x list", 5, "unavailable", ("good.yaml/x", "--registry")),
 }
 

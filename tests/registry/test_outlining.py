@@ -221,7 +221,7 @@ def test_an_outline_publishes_once_its_todo_lines_are_done(
 
 
 def test_an_output_without_classes_leaves_nothing_to_delete(tmp_path: Path) -> None:
-    answers = GIVEN["onnx"][2] | {"outputs.type": "type: value", "task": "task: regression"}
+    answers = {**GIVEN["onnx"][2], "outputs.type": "type: value", "task": "task: regression"}
     assert "label_offset" not in finished(outline("onnx", tmp_path), answers)
 
 

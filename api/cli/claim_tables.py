@@ -25,10 +25,10 @@ def print_claims(judged: "Sequence[Judged]") -> None:
         if one.answer != "holds":
             reasons.setdefault((one.answer, one.reason), []).append(one.claim.metric)
     for (answer, reason), metrics in reasons.items():
-        output.echo(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
+        output.echo_wrapped(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
     if never:
         names = ", ".join(dict.fromkeys(one.claim.metric for one in never))
-        output.echo(f"  can't be said of runs of this scenario, which does not give them: {names}")
+        output.echo_wrapped(f"  can't be said of runs of this scenario, which does not give them: {names}")
 
 
 def _row(one: "Judged") -> tuple[str, str, str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,6 +12,7 @@ from artifacts.progress import Advance
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_WIDTH = 150
 
 _OBEYED: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Characters that a terminal may obey instead of showing them: controls, and those that turn the direction of text."""
@@ -29,6 +31,11 @@ def echo(text: str = "") -> None:
     """Lines of an answer, on standard output; whatever somebody else wrote into them, a terminal only shows it."""
     sys.stdout.write(text.translate(_ESCAPED_BUT_LAYOUT) + "\n")
     sys.stdout.flush()
+
+
+def echo_wrapped(text: str) -> None:
+    """A sentence that may be long, on lines that a terminal shows whole; what follows the first is indented."""
+    echo(textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
 
 
 def say(message: str) -> None:

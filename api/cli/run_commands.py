@@ -174,6 +174,6 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
 def _print_verdict(verdict: "Verdict", original: "Run") -> None:
     output.echo(f"\n{verdict.verdict}, compared with {original.id}")
     for reason in verdict.reasons:
-        output.echo(f"  {reason}")
+        output.echo_wrapped(f"  {reason}")
     for fact in verdict.reported:
-        output.echo(f"  (decides nothing) {fact}")
+        output.echo_wrapped(f"  (decides nothing) {fact}")

@@ -42,7 +42,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     validity = validity_of(run)
     if validity is not None:
-        output.echo(f"  LoadGen calls it {validity.words}")
+        output.echo_wrapped(f"  LoadGen calls it {validity.words}")
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
@@ -76,7 +76,7 @@ def print_calls(calls: Calls) -> None:
     if calls.flagged:
         others = "others used this run's CPUs"
         who = others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
-        output.echo(f"flagged: {calls.disturbance}: {who}, and its times say little of the model")
+        output.echo_wrapped(f"flagged: {calls.disturbance}: {who}, and its times say little of the model")
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
@@ -98,7 +98,7 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
             output.echo(f"flagged: {run.id}: {flag}")
         validity = validity_of(run)
         if validity is not None and not validity.valid:
-            output.echo(f"LoadGen calls {run.id} {validity.words}")
+            output.echo_wrapped(f"LoadGen calls {run.id} {validity.words}")
 
 
 def figure(metric: Metric) -> str:

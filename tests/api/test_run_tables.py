@@ -107,6 +107,17 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
     assert "83.0% of the time in them was without the CPU" in warned
 
 
+def test_no_line_is_too_long_of_a_run_that_is_flagged_and_invalid(capsys: pytest.CaptureFixture[str]) -> None:
+    told = " * Run unsuccessful.  * Processed 470 queries.  * Would need to run at least 51799 more queries,  with ..."
+    results = {"early_stopping_met": False, "early_stopping_result": told + " under latency" * 9}
+    details = INVALID.details | {"loadgen": {"valid": False, "results": results}}
+    print_outcome(run(dataclasses.replace(INVALID, details=details)), LOCK)
+    print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
+    shown = capsys.readouterr().out
+    assert "or it waited for something else" in " ".join(shown.split())
+    assert all(len(line) <= 150 for line in shown.splitlines()), shown
+
+
 def test_documents_have_loadgens_verdict_with_the_reason() -> None:
     told = [(document["valid"], document["invalid_reason"]) for document in map(run_document, (run(), run(INVALID)))]
     assert told == [(True, None), (False, WHY)]

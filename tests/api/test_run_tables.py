@@ -110,7 +110,7 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
 def test_no_line_is_too_long_of_a_run_that_is_flagged_and_invalid(capsys: pytest.CaptureFixture[str]) -> None:
     told = " * Run unsuccessful.  * Processed 470 queries.  * Would need to run at least 51799 more queries,  with ..."
     results = {"early_stopping_met": False, "early_stopping_result": told + " under latency" * 9}
-    details = INVALID.details | {"loadgen": {"valid": False, "results": results}}
+    details = {**INVALID.details, "loadgen": {"valid": False, "results": results}}
     print_outcome(run(dataclasses.replace(INVALID, details=details)), LOCK)
     print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
     shown = capsys.readouterr().out

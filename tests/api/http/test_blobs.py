@@ -1,6 +1,6 @@
 """Blobs over HTTP: read by digest, whole and in part; uploaded in pieces; what is wrong with either is told."""
 
-import os
+import random
 from collections.abc import Iterator
 
 import httpx
@@ -15,7 +15,7 @@ from registry.access.scopes import EVERYTHING
 
 from .conftest import Client
 
-CONTENT = os.urandom(2_500_000)
+CONTENT = random.Random(7).randbytes(2_500_000)
 DIGEST = digest_bytes(CONTENT)
 OTHER = Digest("sha256:" + "0" * 64)
 UPLOADS = "/v1/blobs/uploads"

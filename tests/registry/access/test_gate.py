@@ -44,6 +44,7 @@ def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Token
         (bearer(new_secret()), "unknown"),
         (f"{bearer(new_secret())}, {bearer(new_secret())}", "is none"),
     ],
+    ids=["absent", "empty", "no token", "short", "basic", "bare", "unknown", "two"],
 )
 def test_nobody_else_is(gate: Gate, authorization: str | None, said: str) -> None:
     assert gate.known(authorization) is None

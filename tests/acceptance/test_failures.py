@@ -141,22 +141,6 @@ def test_more_memory_than_the_limit(registry: Commands, folder: Path) -> None:
     assert "limit" in failure["message"]
 
 
-def test_fewer_processes_than_it_needs(registry: Commands, folder: Path, tmp_path: Path) -> None:
-    """The first process has no leave to start a phase: it ends with its last words, and without a result."""
-    asked = request("well")
-    asked["limits"]["processes"] = 1
-    run = failed_run(registry, locked(registry, folder, asked | {"name": "alone"}), "container")
-    failure = run["failure"]
-    assert failure["class"] == "crash"
-    assert "ended with exit code 1 and left no result: " in failure["message"]
-    assert "Resource temporarily unavailable" in failure["message"]
-    # All that it printed is kept, and those words are the end of it.
-    registry.done("get", run["run"], "-o", tmp_path / "run")
-    log = (tmp_path / "run" / "log.txt").read_text().splitlines()
-    assert log[0] == "Traceback (most recent call last):"
-    assert failure["message"].endswith(log[-1])
-
-
 def test_more_queries_than_loadgen_can_keep(registry: Commands, folder: Path) -> None:
     failure = failed(registry, locked(registry, folder, request("well", duration="10h")), "container")
     assert failure["class"] == "loadgen-invalid"

@@ -37,13 +37,22 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What of a run bears on claims: its ``scenario``, None for any; ``disturbed``, why its times say little."""
+    """What of a run bears on claims: its ``scenario``, None for any; ``disturbed``, why its times say little.
+
+    ``runs``: over how many the figures are.
+    """
 
     scenario: str | None = None
     disturbed: str | None = None
+    runs: int = 1
 
 
 _ANY = Conditions()
+_SEARCHED = "peak_qps"
+_ONE_SEARCH = (
+    "beside a single run's peak stands the bracket of its search, which is no confidence interval; several runs "
+    "(run --repeat) have one"
+)
 
 
 def claims_of(
@@ -60,7 +69,8 @@ def claims_of(
         return ()
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    conditions = Conditions(str(lock.scenario["name"]), _disturbed(among or (run,)))
+    runs = among or (run,)
+    conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs))
     return judge_claims(model, lock.dataset, run.end.metrics if metrics is None else metrics, conditions)
 
 
@@ -85,7 +95,8 @@ def judge_claims(
       holds. Outside, it cannot be said where the interval still reaches the band: so few samples do not tell the two
       apart, and the author may have counted others of the same kind (a version that the claim admits too).
     * A time is known as well as its interval says: inside the band the claim holds, outside it does not. Of a run that
-      others disturbed neither can be said: its interval is of the machine's state, not of the model.
+      others disturbed neither can be said: its interval is of the machine's state, not of the model. Nor of the peak
+      that a single run found: beside it stands the bracket of that search, which says nothing of another.
     """
     measured = {metric.name: metric for metric in metrics if metric.batch is None}
     return tuple(_answered(claim, measured.get(claim.metric), conditions) for claim in _on(model, dataset))
@@ -105,6 +116,8 @@ def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> 
         return _unmeasured(claim, conditions.scenario)
     if conditions.disturbed is not None and not is_quality(claim.metric):
         return Judged(claim, "can't be said yet", conditions.disturbed, measured)
+    if claim.metric == _SEARCHED and conditions.runs == 1:
+        return Judged(claim, "can't be said yet", _ONE_SEARCH, measured)
     return _judged(claim, measured)
 
 

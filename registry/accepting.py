@@ -13,11 +13,13 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
-from registry.manifests import Manifest, parse_published
+from registry.manifests import Manifest, Model, parse_published
+from registry.manifests.geometry import check_geometry
 from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.packaging import name_version
 from registry.problems import Problems
 from registry.vetting import content_of, described
+from registry.yaml import Document, Place
 
 _SHOWN = 3
 
@@ -67,14 +69,18 @@ def accept(
         ForbiddenError: who is acting may not publish versions of that name.
         MissingBlobsError: files are not there yet.
         VersionTakenError: the version is published with other content.
-        InvalidInputError: the files contradict the manifest; carries all the problems that were found.
+        InvalidInputError: the files contradict the manifest, or a version that is new breaks a rule that older ones may
+            break; carries all the problems that were found.
     """
     acting().require_publishing(manifest.name)
     with store.writing():
         files, problems = _sent(manifest, store), Problems()
         inspect(manifest, files, problems, ask=None, warn=warn)
-        problems.refuse()
         published = catalogue.would_change(manifest)
+        if published.changed and isinstance(manifest, Model):
+            with problems.noted():
+                check_geometry(manifest, Place(Document(None, str(published.reference))))
+        problems.refuse()
         if dry_run:
             return published
         store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))

@@ -22,7 +22,8 @@ _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 class MetricDefinition:
     """``tasks`` and ``scenarios`` that give the metric, None for all; ``version`` grows when its meaning changes.
 
-    What each means, and how its interval is made, is in ``docs/metrics.md``.
+    ``bracketed``: beside the value of one run stand values tried on either side of it, no confidence interval. What
+    each means, and how its interval is made, is in ``docs/metrics.md``.
     """
 
     name: str
@@ -31,6 +32,7 @@ class MetricDefinition:
     version: int = 1
     tasks: tuple[str, ...] | None = None
     scenarios: tuple[str, ...] | None = None
+    bracketed: bool = False
 
     @property
     def is_quality(self) -> bool:
@@ -61,8 +63,8 @@ _ALL = (
     _quality("rmse", "label", "lower", "regression"),
     *_times(""),
     *_times("pipeline_"),
-    MetricDefinition("optimal_batch", "samples", "none", scenarios=("batch_sweep",)),
-    MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",)),
+    MetricDefinition("optimal_batch", "samples", "none", scenarios=("batch_sweep",), bracketed=True),
+    MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",), bracketed=True),
     *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
 )
 DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for definition in _ALL}
@@ -80,6 +82,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def is_quality(name: str) -> bool:
     """Whether ``name`` is a metric of the predictions; one that is not known is none."""
     return name in DEFINITIONS and DEFINITIONS[name].is_quality
+
+
+def is_bracketed(name: str) -> bool:
+    """Whether no confidence interval stands beside ``name`` of one run; beside one that is not known there is one."""
+    return name in DEFINITIONS and DEFINITIONS[name].bracketed
 
 
 def expand(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from evaluator.records.calls import calls_of
 from evaluator.records.runs import Run
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import Calls, Metric
+from registry.metrics import is_bracketed
 
 if TYPE_CHECKING:
     from evaluator.claims import Judged
@@ -73,9 +74,10 @@ def calls_document(calls: Calls | None) -> dict[str, Any] | None:
     }
 
 
-def metric_document(metric: Metric) -> dict[str, Any]:
-    """A metric with its unit, direction, n and interval."""
-    return {
+def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any]:
+    """A metric with its unit, direction, n and interval; of one run it is said where that is no confidence interval."""
+    bracketed = not over_runs and is_bracketed(metric.name)
+    document = {
         "name": metric.name,
         "value": metric.value,
         "unit": metric.unit,
@@ -83,7 +85,9 @@ def metric_document(metric: Metric) -> dict[str, Any]:
         "n": metric.n,
         "ci": [metric.ci.low, metric.ci.high],
         "definition": metric.version,
-    } | ({} if metric.batch is None else {"batch": metric.batch})
+    }
+    more = {"batch": metric.batch, "interval": "bracket" if bracketed else None}
+    return document | {key: value for key, value in more.items() if value is not None}
 
 
 def claim_document(judged: "Judged") -> dict[str, Any]:
@@ -104,7 +108,7 @@ def claim_document(judged: "Judged") -> dict[str, Any]:
 def repetition_document(repetition: "Repetition") -> dict[str, Any]:
     """The runs of a repetition, its figures over them, and whether they are as narrow as was asked."""
     figures = [
-        metric_document(one.metric)
+        metric_document(one.metric, over_runs=True)
         | {"width": one.width if math.isfinite(one.width) else None, "until": one.wanted, "narrow": one.narrow}
         for one in repetition.metrics
     ]

@@ -95,7 +95,7 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
     for run in repetition.runs:
         if flag := flag_of(run):
-            output.echo(f"flagged: {run.id}: {flag}")
+            output.echo_wrapped(f"flagged: {run.id}: {flag}")
         validity = validity_of(run)
         if validity is not None and not validity.valid:
             output.echo_wrapped(f"LoadGen calls {run.id} {validity.words}")
@@ -121,7 +121,7 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     _fields("took", {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
     _fields("measured by", _measured_by(run, end))
     golden = end.details.get("golden")
-    if isinstance(golden, dict):
+    if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)

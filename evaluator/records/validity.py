@@ -9,7 +9,7 @@ import msgspec
 from evaluator.records.runs import Run
 from evaluator.statistics.units import duration
 
-Cause = Literal["latency bound", "early stopping", "no reason given"]
+Cause = Literal["latency bound", "early stopping", "other", "no reason given"]
 
 _MOST_CHARACTERS = 300
 _NANOSECONDS = 1e-9
@@ -82,8 +82,9 @@ def _validity(account: _Account) -> Validity:
         told = _told(results.get("early_stopping_result"))
         few = "too few queries for its early stopping, which wants 99 % confidence"
         return Validity(valid=False, cause="early stopping", reason=f"{few}: {told}" if told else few)
-    told = _told(results.get("result_invalid_reason")) or "the record has no reason of LoadGen's"
-    return Validity(valid=False, cause="no reason given", reason=told)
+    if told := _told(results.get("result_invalid_reason")):
+        return Validity(valid=False, cause="other", reason=told)
+    return Validity(valid=False, cause="no reason given", reason="the record has no reason of LoadGen's")
 
 
 def _missed_bound(account: _Account) -> str:

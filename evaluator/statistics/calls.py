@@ -13,6 +13,8 @@ from evaluator.statistics.samples import NANOSECONDS, Samples
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEDIAN = {"p50": 0.50}
 
+_TICK = 1e-3
+
 
 def describe_calls(samples: Samples, scope: str, device: str) -> Calls | None:
     """The calls behind a run's times; None where nobody counted who had the CPU.
@@ -23,22 +25,35 @@ def describe_calls(samples: Samples, scope: str, device: str) -> Calls | None:
     """
     if samples.preempted is None or not len(samples.latency):
         return None
-    alone = samples.cpu is not None and scope == "thread" and device == "cpu"
+    wall, cpu = None, None
+    if samples.cpu is not None and scope == "thread" and device == "cpu":
+        served = _served(samples)
+        wall, cpu = float(served.sum()), float(_had(samples.cpu, served).sum())
     return Calls(
         n=len(samples.latency),
         preempted=int(samples.preempted.sum()),
         scope=scope,
         undisturbed=tuple(_percentiles("latency", samples.latency, samples, ~samples.preempted)),
         cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu, samples)),
-        wall=_wall(samples) if alone else None,
-        cpu=float(samples.cpu.sum()) if alone and samples.cpu is not None else None,
+        wall=wall,
+        cpu=cpu,
     )
 
 
-def _wall(samples: Samples) -> float:
-    """Seconds in all calls: where a latency has the wait of a query in it, what was served."""
+def _served(samples: Samples) -> npt.NDArray[np.float64]:
+    """Seconds in each call: where a latency has the wait of a query in it, what was served."""
     served = samples.more.get("service_ns")
-    return float(samples.latency.sum() if served is None else served.sum() * NANOSECONDS)
+    return samples.latency if served is None else np.asarray(served, np.float64) * NANOSECONDS
+
+
+def _had(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of the seconds in each call those with the CPU: no more than all of them.
+
+    The CPU time is read outside the call's own clock, so that it has a little more in it; over all calls that would
+    hide what single ones lost. A CPU clock that ticks in milliseconds tells of all calls together alone.
+    """
+    coarse = bool((cpu - served).max() > _TICK)
+    return cpu if coarse else np.minimum(cpu, served)
 
 
 def _percentiles(

@@ -46,7 +46,8 @@ class Calls:
     ``preempted`` of the ``n`` calls lost the CPU to others. ``scope`` says whose CPU time and switches were counted:
     those of the calling ``thread``, or of the whole ``process``. ``undisturbed`` are the latencies of the calls that
     were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles. ``wall`` are the seconds in all
-    calls together and ``cpu`` those in which they had the CPU, where the calling thread does all the work on a CPU.
+    calls together and ``cpu`` those in which they had the CPU, of each call no more than it lasted, where the calling
+    thread does all the work on a CPU.
     """
 
     n: int

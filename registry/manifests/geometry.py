@@ -1,6 +1,7 @@
 """Whether boxes can be told in pixels of the original picture: a step that moves pixels must be one that is followed.
 
-Code of the model's author may change values, and nothing says where it moved them; so it must leave the size.
+Code of the model's author may change values, and nothing says where it moved them; so it must leave the size. Where the
+size before it depends on the sample, the run looks at each picture.
 """
 
 from msgspec import UNSET
@@ -44,7 +45,7 @@ def check_geometry(model: Model, place: Place) -> None:
 def _check_code(given: Tensor, wanted: Tensor, place: Place) -> None:
     """``given`` is what the code takes, ``wanted`` what the model does, and nothing after code changes a size."""
     sides = [(given.size(letter), wanted.size(letter)) for letter in "HW"]
-    if given.layout is None or not any(isinstance(must, int) and must != is_ for is_, must in sides):
+    if not any(isinstance(is_, int) and isinstance(must, int) and must != is_ for is_, must in sides):
         return
     before, after = (" x ".join("?" if size is None else str(size) for size in one) for one in zip(*sides, strict=True))
     what = f"code makes {after} pixels of {before}, and nothing says where in the original picture its boxes are then"

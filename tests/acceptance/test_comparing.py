@@ -75,6 +75,7 @@ def test_a_run_is_repeated_and_its_figures_are_over_the_runs(
 def test_a_run_says_how_its_calls_were_disturbed(repeated: Any) -> None:  # noqa: ANN401 - a JSON document
     calls = repeated["calls"]
     assert calls["n"] == next(one["n"] for one in repeated["metrics"] if one["name"] == "latency_p50")
+    assert calls["without_cpu"] is not None
     assert calls["flagged"] is (calls["preempted"] > 0.05 * calls["n"] or calls["without_cpu"] > 0.05)
     assert {one["name"] for one in calls["cpu_time"]} == {"cpu_time_p50", "cpu_time_p90", "cpu_time_p99"}
 

@@ -148,6 +148,22 @@ def test_what_stands_beside_a_peak_is_said_to_be_no_confidence_interval(capsys: 
     assert capsys.readouterr().out.count("of peak_qps: the greatest rate answered and the least that was not; no ") == 1
 
 
+def test_a_document_marks_an_interval_that_is_the_bracket_of_a_search() -> None:
+    peak = Metric("peak_qps", 510.0, "queries/s", "higher", 9, Interval(510.0, 530.0), 1)
+    best = Metric("optimal_batch", 8.0, "samples", "none", 4, Interval(4.0, 8.0), 1)
+    searched = run(dataclasses.replace(END, metrics=(P50, peak, best)))
+    assert [one.get("interval") for one in run_document(searched)["metrics"]] == [None, "bracket", "bracket"]
+    over_runs = repetition_document(repeat(lambda _: searched, {}, 2))["metrics"]
+    assert [one.get("interval") for one in over_runs] == [None] * 3
+
+
+def test_golden_tensors_without_their_number_of_samples_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(run(), LOCK, None)
+    assert "golden tensors: 4 samples" in capsys.readouterr().out
+    print_run(run(dataclasses.replace(END, details=DETAILS | {"golden": {"inputs": {}}})), LOCK, None)
+    assert "golden tensors" not in capsys.readouterr().out
+
+
 def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.CaptureFixture[str]) -> None:
     print_run(run(), LOCK, None)
     shown = capsys.readouterr().out

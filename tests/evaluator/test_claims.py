@@ -69,6 +69,17 @@ def test_a_time_is_known_as_well_as_its_interval_says(value: float, tolerance: f
     assert reason in found.reason
 
 
+@pytest.mark.parametrize("value", [101.0, 500.0])
+def test_a_peak_of_one_run_cannot_be_said_since_its_bracket_is_no_confidence_interval(value: float) -> None:
+    peak = Metric("peak_qps", 100.0, "queries/s", "higher", 9, Interval(100.0, 104.0), 1)
+    found = judged("peak_qps", value, 5.0, peak)
+    assert (found.answer, found.measured) == ("can't be said yet", peak)
+    assert "run --repeat" in found.reason
+    stated = model({"metric": "peak_qps", "value": value, "tolerance": 5.0})
+    (over_runs,) = judge_claims(stated, DATASET, (peak,), Conditions(runs=5))
+    assert over_runs.answer == ("holds" if value == 101 else "does not hold")
+
+
 def test_an_end_that_nothing_bounds_decides_nothing_by_itself() -> None:
     open_above = replace(P50, ci=Interval(0.0019, None))
     assert judged("latency_p50", 0.0020, 0.01, open_above).answer == "can't be said yet"
@@ -130,3 +141,15 @@ def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged() ->
     )
     assert alone.reason.startswith("this run is flagged: 1.0% of its calls were pre-empted and 50.0% of the time")
     assert among.reason.startswith("1 of 2 runs are flagged")
+
+
+def test_claims_of_a_peak_ask_over_how_many_runs_it_is() -> None:
+    peak = Metric("peak_qps", 100.0, "queries/s", "higher", 9, Interval(99.0, 101.0), 1)
+    claim = {"metric": "peak_qps", "value": 100.0, "tolerance": 5.0, "dataset": ON}
+    claimed, store = variant({"model": {"claims": [claim]}}), MemoryStore()
+    for manifest in claimed.manifests.values():
+        store.put(io.BytesIO(content(manifest)))
+    run = recorded(replace(DONE, metrics=(peak,)))
+    alone, again, several = (claims_of(claimed.lock, run, store, (peak,), [run] * number)[0] for number in (0, 1, 3))
+    assert alone.answer == again.answer == "can't be said yet"
+    assert several.answer == "holds"

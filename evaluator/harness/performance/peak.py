@@ -17,7 +17,8 @@ from ..supervisor import run_phase
 RESOLUTION = 1.05
 """The search ends when the least rate that failed is at most this many times the greatest that was answered."""
 
-_MOST_PROBES = 40
+_MOST_RATES = 40
+_TRIES = 2
 # How far from the rate it starts at the search goes. Past the upper end a few queries arrive all at once whatever the
 # rate, and a rate alone no longer decides; LoadGen's account of them would hold infinities.
 _LEAST_SHARE = 1e-3
@@ -37,7 +38,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     timed = loadgen.read_account(output / "loadgen")
     probes = [{"phase": "performance", **probed(start, timed)}]
     reports: list[dict[str, Any]] = []
-    progress = Progress("peak", _MOST_PROBES)
+    progress = Progress("peak", _TRIES * _MOST_RATES)
 
     def probe(rate: float) -> bool:
         report, _ = run_phase("probe", folder, output, job.threads, rate)
@@ -89,7 +90,7 @@ def search(answered: Callable[[float], bool], start: float) -> tuple[float, floa
         Failure: ``loadgen-invalid``: no rate was answered, or each was.
     """
     low, high, rate = 0.0, math.inf, start
-    for _ in range(_MOST_PROBES):
+    for _ in range(_MOST_RATES):
         if answered(rate):
             low = rate
         else:
@@ -105,7 +106,7 @@ def search(answered: Callable[[float], bool], start: float) -> tuple[float, floa
                 "min_duration so that more queries wait than the bound leaves time for",
             )
         rate = math.sqrt(low * high) if low and high < math.inf else (low * 2 if low else high / 2)
-    raise Failure("loadgen-invalid", f"after {_MOST_PROBES} probes the peak is between {low:.3g} and {high:.3g}")
+    raise Failure("loadgen-invalid", f"after {_MOST_RATES} rates the peak is between {low:.3g} and {high:.3g}")
 
 
 def at_rate(job: Job, rate: float) -> Job:

@@ -3,7 +3,7 @@
 from ..datasets import Samples
 from ..failures import Failure
 from ..job import Job
-from .boxes import Detected, demand
+from .boxes import Detected, demand, first_picture
 from .classes import Classes
 from .masks import Masks
 from .tally import Nothing, Tally
@@ -33,5 +33,6 @@ def open_tally(job: Job, samples: Samples) -> Tally:
     if metrics[0] in _CLASSIFYING:
         return Classes(next(output for output in outputs if output.type in ("class-scores", "class-index")), metrics)
     if metrics[0] == "miou":
-        return Masks(next(output for output in outputs if output.type == "mask"), job.dataset.ignore_label)
+        mask = next(output for output in outputs if output.type == "mask")
+        return Masks(mask, first_picture(job.model), job.dataset.ignore_label)
     return Values(next(output for output in outputs if output.type == "value"), metrics)

@@ -22,6 +22,14 @@ _MOST = 100
 _FALSE, _TRUE, _IGNORED = 0, 1, 2
 
 
+UNTOLD = "its steps do not tell where its pixels came from"
+
+
+def first_picture(model: Model) -> str | None:
+    """The input over whose original boxes and masks are laid; None where none is a picture."""
+    return next((port.name for port in model.inputs if port.type == "image"), None)
+
+
 class Detected:
     """The detections of each sample and, where a metric is asked, what was labelled."""
 
@@ -29,7 +37,7 @@ class Detected:
         """Raises ``Failure`` (``load``): no input is a picture."""
         assert model.detections is not None
         self._terms = model.detections
-        picture = next((port.name for port in model.inputs if port.type == "image"), None)
+        picture = first_picture(model)
         if picture is None:
             raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
         self._picture = picture
@@ -42,7 +50,7 @@ class Detected:
         """Raises ``Failure`` (``predict``): the outputs make no boxes, or nothing says where the picture came from."""
         geometry = sample.geometry.get(self._picture)
         if geometry is None:
-            what = "its steps do not tell where its pixels came from: code (python) changes the size, or pad a length"
+            what = f"{UNTOLD}: code (python) changes the size or the order of the axes, or pad a length"
             raise Failure("predict", f"input {self._picture}: {what}; resize, pad and center_crop are followed")
         self._found.append(detect(self._terms, prediction, geometry))
         if self._metrics:

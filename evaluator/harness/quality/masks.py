@@ -12,6 +12,7 @@ from ..job import Output
 from ..pipeline import Prepared
 from ..predictors import Tensors
 from ..steps.geometry import Geometry
+from .boxes import UNTOLD
 from .tally import Nothing
 
 _PLANE = 2
@@ -22,8 +23,10 @@ _FEW = 1 << 16
 class Masks(Nothing):
     """Intersections and unions in pixels, of each class that a sample's label or prediction has."""
 
-    def __init__(self, output: Output, ignored: int | None) -> None:
+    def __init__(self, output: Output, picture: str | None, ignored: int | None) -> None:
+        """``picture`` is the input over whose original a mask is laid, None where there is none."""
         self._output = output
+        self._picture = picture
         self._ignored = ignored
         self._rows: list[tuple[int, int, int, int]] = []
         self._n = 0
@@ -32,7 +35,7 @@ class Masks(Nothing):
         """Raises ``Failure`` (``predict``): the prediction is no mask, or the label is of another picture's size."""
         mask = self._mask(prediction[self._output.name])
         truth = np.asarray(label)
-        geometry = next(iter(sample.geometry.values()), None)
+        geometry = None if self._picture is None else sample.geometry.get(self._picture)
         found, seen = self._laid_over(mask, truth.shape, geometry)
         wanted = truth[seen[0]][:, seen[1]].astype(np.int64)
         compared = np.ones(wanted.shape, bool) if self._ignored is None else wanted != self._ignored
@@ -74,7 +77,8 @@ class Masks(Nothing):
         if geometry is None or shape != geometry.original:
             if shape != mask.shape:
                 known = "" if geometry is None else f", the picture {list(geometry.original)}"
-                what = f"a mask {list(mask.shape)}{known}, and the label is {list(shape)}"
+                lost = f"; input {self._picture}: {UNTOLD}" if self._picture and geometry is None else ""
+                what = f"a mask {list(mask.shape)}{known}, and the label is {list(shape)}{lost}"
                 raise Failure("predict", f"output {self._output.name}: {what}")
             return mask, (np.ones(shape[0], bool), np.ones(shape[1], bool))
         lines = []

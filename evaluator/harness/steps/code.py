@@ -21,7 +21,8 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
     """The step ``python``: ``function(value: ndarray) -> ndarray`` of one sample, in ``file`` below ``folder``.
 
     It gets an array of its own, and what it gives is copied, so that it may keep and change both. The axes lose their
-    names, and a sound its rate; a picture that has another size now, the way back to its original.
+    names, and a sound its rate; a picture whose size, or the order of whose axes, is another now, the way back to its
+    original.
 
     Raises:
         StepError: as ``load_function``.

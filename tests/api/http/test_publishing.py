@@ -1,21 +1,26 @@
 """Publishing over HTTP: what is missing is named, what is wrong is refused, nothing that a sender says is trusted."""
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import TensorProto
 
 from api.wiring import Registry
 from artifacts.canonical import canonical
 from artifacts.digest import Digest, digest_bytes
 from artifacts.local import LocalStore
+from registry.catalogue.entries import Provenance
 from registry.drafts import read_draft
-from registry.manifests import plain
+from registry.manifests import parse_published, plain
 from registry.names import parse_reference
 from registry.publishing import take
 from tests.api.http.conftest import Client
+from tests.registry.test_geometry_checks import CODE, DECODE, FULL, WIDE, detector
 from tests.support.frameworks import framework
+from tests.support.graphs import Port, graph
 
 DATASET = Path(__file__).parents[3] / "examples" / "digits" / "dataset.yaml"
 FRAMEWORK = plain(framework("acme/ort", "1.0.0"))
@@ -100,6 +105,30 @@ def test_what_the_bytes_or_the_rules_contradict_is_not_published(
     answer = client.post("/v1/artifacts", json={"manifest": changed(manifest, path, value)})
     assert (answer.status_code, said in answer.text) == (status, True), answer.text
     assert registry.catalogue.list() == ()
+
+
+def test_a_new_detector_whose_code_moves_pixels_is_refused_and_one_that_is_there_is_not(
+    client: Client, registry: Registry, tmp_path: Path
+) -> None:
+    picture: dict[str, Port] = {"picture": (TensorProto.UINT8, ["batch", 320, 320, 3])}
+    found: dict[str, Port] = {
+        name: (TensorProto.FLOAT, ["batch", 9, width]) for name, width in (("boxes", 4), ("scores", 2))
+    }
+    (tmp_path / "finder.onnx").write_bytes(graph(picture, found))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "steps.py").write_text("def prepare(value):\n    return value\n")
+    text = json.dumps(detector([DECODE, FULL, CODE]))
+    with registry.store.writing():
+        followed = plain(take(read_draft(text, "model.yaml", tmp_path / "model.yaml"), registry.store))
+    moved = changed(followed, "inputs.0.steps.1", WIDE)
+    refused = client.post("/v1/artifacts", json={"manifest": moved})
+    assert (refused.status_code, "code makes 320 x 320 pixels of 240 x 320" in refused.text) == (422, True)
+    assert registry.catalogue.list() == ()
+    registry.catalogue.publish(parse_published(canonical(moved)), Provenance(text, {}))
+    again = client.post("/v1/artifacts", json={"manifest": moved})
+    assert (again.status_code, again.json()["changed"]) == (200, False)
+    taken = client.post("/v1/artifacts", json={"manifest": followed | {"version": "1.0.1"}})
+    assert taken.status_code == 201, taken.text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import pytest
 from PIL import Image
 
 from evaluator.harness_archive import build_harness
+from evaluator.records.validity import validity_of
 from evaluator.runner.jobs import INTERPRETER
+from tests.support.recorded import DONE, recorded
 
 PREDICTORS = Path(__file__).parent / "predictors"
 CELLS = [(row, column) for row in range(2) for column in range(3)]
@@ -96,6 +98,13 @@ def ordinary(zipapp: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished
 @pytest.fixture
 def run(zipapp: Path, tmp_path: Path) -> Callable[[dict[str, Any]], Finished]:
     return lambda document: run_in(tmp_path, zipapp, document)
+
+
+def mark(loadgen: dict[str, Any]) -> str:
+    """What tables say of a run whose record has this account of LoadGen's."""
+    found = validity_of(recorded(replace(DONE, details={"loadgen": loadgen})))
+    assert found is not None
+    return found.mark
 
 
 def run_in(place: Path, zipapp: Path, document: dict[str, Any], **variables: str) -> Finished:

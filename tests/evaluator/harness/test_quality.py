@@ -129,6 +129,17 @@ def test_pixels_that_were_cropped_away_are_not_compared(job: dict[str, Any]) -> 
     assert tally.measures()["miou"].tolist() == [[0, 1, 16, 16]]
 
 
+def test_a_mask_is_laid_over_the_first_picture_alone(job: dict[str, Any]) -> None:
+    """A second picture's way is not that of the mask, if the first one lost its own."""
+    job["model"]["inputs"].append(job["model"]["inputs"][0] | {"name": "depth"})
+    truth = np.zeros((6, 8), np.uint8)
+    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
+    second = Prepared(({},), {"depth": Geometry.identity(6, 8).resized(3, 4)})
+    message = r"a mask \[3, 4\], and the label is \[6, 8\]; input picture: its steps do not tell where its pixels came"
+    with pytest.raises(Failure, match=message):
+        tally.add({"scores": np.zeros((3, 4), np.uint8)}, truth, second)
+
+
 @pytest.mark.parametrize("form", ["jpeg", "png", "tiff"])
 @pytest.mark.parametrize(("exif", "size", "other"), [("apply", (5, 3), (3, 5)), ("ignore", (3, 5), (5, 3))])
 def test_a_mask_lies_over_the_picture_as_it_was_decoded(

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from evaluator.harness.accuracy import PREDICTIONS
-from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, run_in, write_job
+from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, mark, run_in, write_job
 
 Run = Callable[[dict[str, Any]], Finished]
 BreakAt = Callable[[int, str], dict[str, Any]]
@@ -133,6 +133,7 @@ def test_too_few_queries_for_early_stopping_are_done_but_not_valid(run: Run, job
     assert (result["performance"]["queries"], result["performance"]["warmup_calls"]) == (5, 3)
     assert (result["outcome"], result["loadgen"]["valid"]) == ("done", False)
     assert "64 queries" in result["loadgen"]["results"]["early_stopping_result"]
+    assert mark(result["loadgen"]) == "INVALID (early stopping)"
 
 
 def test_queries_go_on_until_the_time_is_over(run: Run, job: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from tests.evaluator.harness.conftest import SAMPLES, Finished
+from tests.evaluator.harness.conftest import SAMPLES, Finished, mark
 
 Run = Callable[[dict[str, Any]], Finished]
 Columns = Mapping[str, NDArray[Any]]
@@ -96,6 +96,7 @@ def test_a_server_that_is_too_slow_is_done_and_not_valid(run: Run, job: dict[str
     log = done(run(asked(job, "server", ["latency_p99"], **settings)))["loadgen"]
     assert not log["valid"]
     assert log["results"]["result_perf_constraints_met"] is False
+    assert mark(log) == "INVALID (latency bound)"
 
 
 def test_offline_answers_all_samples_in_batches(run: Run, job: dict[str, Any]) -> None:

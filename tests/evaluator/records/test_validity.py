@@ -67,6 +67,12 @@ def test_a_record_without_loadgens_results_has_the_verdict_alone() -> None:
     )
 
 
+def test_another_reason_of_loadgens_stands_in_its_words() -> None:
+    found = of(loadgen={"valid": False, "results": {"result_invalid_reason": "Some queries did not complete. "}})
+    assert found == Validity(valid=False, cause="other", reason="Some queries did not complete.")
+    assert found.mark == "INVALID (other)"
+
+
 @pytest.mark.parametrize("loadgen", [[], None, "valid", {"valid": 1}, {}, {"valid": True, "results": []}])
 def test_what_cannot_be_understood_says_nothing(loadgen: Any) -> None:  # noqa: ANN401 - as above
     assert of(loadgen=loadgen) is None

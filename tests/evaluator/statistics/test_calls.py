@@ -58,6 +58,22 @@ def test_short_calls_of_which_one_lost_the_cpu_for_long_are_flagged() -> None:
     assert found.without_cpu == pytest.approx(0.099 / 0.199)
 
 
+def test_what_the_reading_of_clocks_adds_to_many_calls_hides_nothing_that_one_of_them_lost() -> None:
+    """CPU time of 40 µs calls that is 1 µs more than they lasted, and one of them was away for 300 µs."""
+    latency = np.where(np.arange(100) == 0, 340e-6, 40e-6)
+    found = describe_calls(Samples(latency, np.full(100, 41e-6), np.arange(100) == 0), "thread", "cpu")
+    assert found is not None
+    assert found.without_cpu == pytest.approx(299 / 4300)
+    assert found.flagged
+
+
+def test_a_cpu_clock_that_ticks_in_milliseconds_tells_of_all_calls_together_alone() -> None:
+    ticks = np.where(np.arange(100) % 10 == 0, 0.01, 0.0)
+    found = describe_calls(Samples(np.full(100, 0.001), ticks, np.zeros(100, np.bool_)), "thread", "cpu")
+    assert found is not None
+    assert (found.without_cpu, found.flagged) == (pytest.approx(0), False)
+
+
 @pytest.mark.parametrize(("scope", "device"), [("process", "cpu"), ("thread", "cuda")])
 def test_where_others_work_for_a_call_nothing_is_said_of_its_time_without_the_cpu(scope: str, device: str) -> None:
     waiting = Samples(np.ones(100), np.full(100, 0.1), np.zeros(100, np.bool_))

@@ -28,28 +28,7 @@ from evaluator.statistics.quality import (
     mean_of,
     read_measures,
 )
-
-Floats = npt.NDArray[np.float64]
-PICTURES = 30
-
-
-def detections_of(seed: int, pictures: int = PICTURES) -> tuple[Floats, list[Boxes]]:
-    """Boxes of three classes, some crowds, found nearly, wrongly, twice or not at all."""
-    random = np.random.default_rng(seed)
-    labels, rows = [], []
-    for picture in range(pictures):
-        count = int(random.integers(0, 6))
-        corners = random.uniform(0, 60, (count, 2))
-        xyxy = np.hstack([corners, corners + random.uniform(8, 40, (count, 2))])
-        classes = random.integers(1, 4, count)
-        areas = np.prod(xyxy[:, 2:] - xyxy[:, :2], axis=1)
-        labels.append(Boxes(classes, xyxy, areas, random.random(count) < 0.15))
-        for label, box in zip(classes, xyxy, strict=True):
-            for _ in range(int(random.integers(0, 3))):
-                found = label if random.random() < 0.8 else random.integers(1, 5)
-                rows.append([picture, found, round(random.random(), 2), *(box + random.normal(0, 3, 4))])
-        rows.append([picture, random.integers(1, 4), random.random(), 5, 5, 30, 30])
-    return np.asarray(rows, np.float64), labels
+from tests.support.boxes import FEW, PICTURES, RARE, Drawn, Floats, detections_of, held
 
 
 def library(rows: Floats, labels: list[Boxes]) -> list[float]:
@@ -118,18 +97,11 @@ def test_a_sample_that_is_drawn_twice_counts_as_two() -> None:
     assert found == pytest.approx(precision[precision > -1].mean(), abs=1e-12)
 
 
-def test_the_interval_of_average_precision_holds_the_truth() -> None:
+@pytest.mark.parametrize("metric", ["map", "map_50"])
+@pytest.mark.parametrize("drawn", [FEW, RARE])
+def test_the_interval_of_average_precision_holds_the_truth(drawn: Drawn, metric: str) -> None:
     """The precision of 30 pictures is higher than that of many, which plain percentiles do not know."""
-    everything, _ = evaluate(*detections_of(999, 2000))
-    truth = everything[:1][everything[:1] > -1].mean()
-    held = 0
-    for seed in range(60):
-        _, measures = evaluate(*detections_of(seed))
-        ci = jackknife(_average_precision(measures, PICTURES, slice(0, 1)), PICTURES)
-        assert ci.low is not None
-        assert ci.high is not None
-        held += bool(ci.low <= truth <= ci.high)
-    assert held >= 53
+    assert held(drawn, metric, 60) >= 50
 
 
 def test_the_jackknife_of_a_mean_is_student_s_over_the_groups() -> None:

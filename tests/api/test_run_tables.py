@@ -160,7 +160,8 @@ def test_a_document_marks_an_interval_that_is_the_bracket_of_a_search() -> None:
 def test_golden_tensors_without_their_number_of_samples_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     print_run(run(), LOCK, None)
     assert "golden tensors: 4 samples" in capsys.readouterr().out
-    print_run(run(dataclasses.replace(END, details=DETAILS | {"golden": {"inputs": {}}})), LOCK, None)
+    unsaid = {"golden": {"inputs": DETAILS["golden"]["inputs"]}}
+    print_run(run(dataclasses.replace(END, details=DETAILS | unsaid)), LOCK, None)
     assert "golden tensors" not in capsys.readouterr().out
 
 

@@ -52,7 +52,7 @@ async def append(request: Request[Any, Any, Any], piece: Piece, part: Part | Non
 
 
 class _Pieces:
-    """Gathers chunks, and writes one lot while the next is gathered."""
+    """Gathers chunks, and writes one lot while the next is gathered; in their order, and none after one that failed."""
 
     def __init__(self, piece: Piece, work: Work) -> None:
         self._piece, self._work = piece, work
@@ -74,20 +74,33 @@ class _Pieces:
             self._writing = asyncio.create_task(self._work.do(lambda: self._piece.write(b"".join(gathered))))
 
     async def wait(self) -> None:
+        """Until nothing is being written; a wait that is cancelled leaves the lot to the next one.
+
+        Raises:
+            BenchlockError: the lot is not written. What was gathered behind it is dropped: it would make a hole.
+        """
+        if self._writing is None:
+            return
+        await asyncio.wait([self._writing])
         writing, self._writing = self._writing, None
-        if writing is not None:
-            await asyncio.shield(writing)
+        try:
+            writing.result()
+        except BaseException:
+            self._gathered, self._size = [], 0
+            raise
 
 
 @asynccontextmanager
 async def _written(piece: Piece, work: Work) -> AsyncIterator[_Pieces]:
-    """All that was added is written when the context is left, with an error too."""
+    """All that was added is written when the context is left, with an error too; and nothing is being written then."""
     pieces = _Pieces(piece, work)
     try:
         yield pieces
     finally:
-        await pieces.flush()
-        await pieces.wait()
+        try:
+            await pieces.flush()
+        finally:
+            await pieces.wait()
 
 
 async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:

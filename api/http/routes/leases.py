@@ -200,11 +200,12 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
 
 
 def _runs(service: Service, queue: Queue) -> list[Any]:
-    work = service.work
+    work, largest = service.work, service.settings.largest_body
 
     @post(
         "/leases/{fence:str}/run",
         opt=RUN,
+        request_max_body_size=largest,
         status_code=200,
         summary="Begin the run of a lease",
         responses=answers(
@@ -221,6 +222,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
     @put(
         "/leases/{fence:str}/run",
         opt=RUN,
+        request_max_body_size=largest,
         summary="Commit the run of a lease",
         responses=answers(
             "refused",

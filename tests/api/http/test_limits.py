@@ -13,6 +13,8 @@ from api.http.work import BusyError, Work
 from api.wiring import Registry
 from tests.api.http.conftest import Client
 
+RUN = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
+
 
 def test_a_bucket_gives_as_many_as_it_holds_and_is_refilled() -> None:
     buckets = Buckets()
@@ -53,3 +55,13 @@ def test_what_waits_is_bounded_and_goes_on_when_there_is_room() -> None:
 def test_a_body_beyond_its_bound_is_refused(client: Client, path: str, bytes_: int) -> None:
     answer = client.post(path, json={"target": "x" * bytes_})
     assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+@pytest.mark.parametrize(("path", "wrapped"), [(f"/v1/runs/{RUN[4:]}/end", False), ("/v1/leases/7/run", True)])
+@pytest.mark.parametrize(("bytes_", "status"), [(15 << 20, (404, 409)), (17 << 20, (413,))])
+def test_the_end_of_a_run_may_be_large_wherever_it_is_told(
+    client: Client, path: str, wrapped: bool, bytes_: int, status: tuple[int, ...]
+) -> None:
+    end = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z", "details": {"log": "x" * bytes_}}
+    answer = client.put(path, json={"run": RUN, "end": end} if wrapped else end)
+    assert answer.status_code in status, answer.text[:1000]

@@ -111,6 +111,8 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
                 await service.work.do(look)
             except BenchlockError as error:
                 log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
+            except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute
+                log.error("a fault in looking at runs", exc_info=error)
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:

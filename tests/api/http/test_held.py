@@ -1,5 +1,7 @@
 """Runs of a client's own machine over HTTP: begun, renewed, ended with blobs that were sent before."""
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,10 +11,13 @@ import pytest
 from litestar.testing import TestClient
 
 from api.http.app import create_app
+from api.http.logs import JsonLines
 from api.http.settings import Settings
 from api.wire.runs import RunOnWire, begun_on_wire, over_on_wire, run_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor, digest_bytes
+from artifacts.errors import UnavailableError
+from evaluator.dispatch.held import HeldRuns
 from evaluator.records.runs import RunEnd
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
@@ -108,3 +113,26 @@ def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registr
     assert isinstance(end, RunEnd)
     assert end.outcome == "abandoned"
     assert impatient.put(f"/v1/runs/{start.id.removeprefix('run/')}/hold").status_code == 409
+
+
+def test_runs_are_looked_at_again_after_a_fault_that_nobody_foresaw(
+    impatient: Client, registry: Registry, lock: Lock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = [KeyError("a row that nobody foresaw"), UnavailableError("the disk is full")]
+    look = HeldRuns.is_any
+
+    def looked(held: HeldRuns) -> bool:
+        if faults:
+            raise faults.pop(0)
+        return look(held)
+
+    monkeypatch.setattr(HeldRuns, "is_any", looked)
+    start = start_of(lock)
+    impatient.post("/v1/runs", json=sent(begun_on_wire(start)))
+    deadline = time.monotonic() + 60
+    while registry.records.get(start.id).end is None:
+        assert time.monotonic() < deadline, "nobody looks any more"
+        impatient.get("/v1/health")
+    assert not faults
+    told = [json.loads(JsonLines().format(one)) for one in caplog.records if one.levelname == "ERROR"]
+    assert ["KeyError" in one.get("error", "") for one in told] == [True, False]

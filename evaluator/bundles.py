@@ -20,6 +20,7 @@ from evaluator.records.records import keep_imported
 from evaluator.records.runs import Run, RunId
 from evaluator.runner.agreement import check_agreement
 from evaluator.runner.verification import read_manifests
+from registry.access.actors import acting
 from registry.bundled import (
     LOCK_TYPE,
     Admitted,
@@ -109,10 +110,12 @@ def import_bundle(
     be seen, and what was stored is garbage that a collection frees.
 
     Raises:
+        ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
         InvalidInputError: the file is no bundle, or of a newer version; nothing was changed.
         IntegrityError: something is not what its digest, or the lock, says; nothing was changed.
         UnavailableError: it cannot be read, or the registry not written.
     """
+    acting().require("run")
     try:
         with open_bundle(path) as bundle, store.writing():
             claimed = _read_roots(bundle, now())

@@ -58,7 +58,10 @@ def routes(service: Service) -> Router:
         ),
     )
     async def take_in(data: BundleIn) -> wire.BundleTold:
-        """Checks a bundle that was sent as a blob, and takes in its blobs, lock and runs; no name here changes."""
+        """Checks a bundle that was sent as a blob, and takes in its blobs, lock and runs; no name here changes.
+
+        It brings artifacts, and a lock with runs: that needs `publish` for the former, and `run` for the latter.
+        """
         return await service.work.do(taken_in, data)
 
     @post(

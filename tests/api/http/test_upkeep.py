@@ -5,13 +5,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from litestar.testing import TestClient
 
 from api.client.embedded import EmbeddedRegistry
+from api.http.app import create_app
 from api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
-from api.wiring import Registry
+from api.wiring import Registry, now, open_tokens
 from artifacts.digest import digest_bytes
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
+from registry.access.gate import Gate
+from registry.access.scopes import Scopes
 from tests.api.http.conftest import Client
 from tests.support.bundled import Bundled, bundled
 
@@ -45,6 +49,31 @@ def test_a_bundle_comes_in_once_and_for_all(
     assert again == EmbeddedRegistry(registry).import_bundle(bundle, SILENT)
     assert not again.changed
     assert client.get(f"/v1/runs/{original.run.id.removeprefix('run/')}").json()["imported_at"]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "status"),
+    [
+        (["publish:*"], 403),
+        (["run"], 403),
+        (["run", "publish:acme"], 403),
+        (["run", "publish:*"], 200),
+        (["admin"], 200),
+    ],
+)
+def test_who_brings_runs_and_artifacts_may_do_both(
+    registry: Registry, bundle: Path, scopes: list[str], status: int
+) -> None:
+    blob = {"blob": registry.store.put_file(bundle).digest}
+    tokens = open_tokens(registry)
+    _, secret = tokens.create("some", Scopes.parse(scopes))
+    app = create_app(registry, authority=Gate(tokens, now))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        client.headers["authorization"] = f"Bearer {secret.text}"
+        answer = client.post("/v1/bundles", json=blob)
+        assert answer.status_code == status, answer.text
+        runs, versions = client.get("/v1/runs").json()["runs"], client.get("/v1/artifacts").json()["artifacts"]
+    assert bool(runs) == bool(versions) == (status == 200)
 
 
 def test_what_is_no_bundle_is_a_problem(client: Client, registry: Registry) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from artifacts.errors import InvalidInputError, RefusedError
-from artifacts.http.server import Server
+from artifacts.http.server import VERSION, Server
 from artifacts.transfer.blobs import BlobClient
 from artifacts.transfer.notes import Notes
 from artifacts.transfer.session import Advice, Session
@@ -17,6 +17,7 @@ ADVICE: Final = Advice(
         **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # as `api/faults.py` answers them
         409: RefusedError,
     },
+    root=f"/{VERSION}",
 )
 
 

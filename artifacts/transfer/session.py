@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
@@ -49,12 +49,14 @@ class Home(Protocol):
 class Advice:
     """What differs by who serves: what a person does to be let in, and about bytes that are damaged there.
 
-    ``kinds`` is what an answer of a status is an error of, where it is not that something outside failed.
+    ``kinds`` is what an answer of a status is an error of, where it is not that something outside failed. ``root`` is
+    what the server itself calls the path of its protocol, which it may be reached at behind some prefix.
     """
 
     log_in: str
     damaged: str
     kinds: Mapping[int, type[BenchlockError]] = field(default_factory=dict)
+    root: str = ""
 
 
 Authorize = Callable[["Client", str], str]
@@ -135,6 +137,18 @@ class Session:
 
     def url(self, path: str) -> str:
         return f"{self.home.url}/{path}"
+
+    def located(self, answer: Answer, known: str) -> str:
+        """Where an answer sends whoever goes on; ``known`` where it does not say.
+
+        A server behind a proxy that puts a prefix before its paths knows nothing of the prefix: what it says from its
+        own root on is meant from where it is reached.
+        """
+        location = answer.headers.get("Location", known)
+        root, reached = f"{self.advice.root}/", f"{urlsplit(self.home.url).path}/"
+        if self.advice.root and location.startswith(root) and not location.startswith(reached):
+            return self.url(location.removeprefix(root))
+        return urljoin(answer.url, location)
 
     def ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None

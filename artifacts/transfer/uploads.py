@@ -8,7 +8,7 @@ sent anew. With notes, a session that a killed process began is gone on with in 
 import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urlencode
 
 from artifacts.digest import Descriptor, describe, parse_digest
 from artifacts.errors import IntegrityError
@@ -202,7 +202,7 @@ class Upload:
 
     def _follow(self, answer: Answer) -> None:
         """The session goes on at the newest location that was given, which may be relative."""
-        self._location = urljoin(answer.url, answer.headers.get("Location", self._location))
+        self._location = self._session.located(answer, self._location)
 
     def _begin_anew(self) -> None:
         self._location, self._offset, self._is_continued = "", 0, False

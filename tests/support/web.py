@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             page(self)
 
-    do_HEAD = do_POST = do_GET  # noqa: N815 - the library's own names
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815 - the library's own names
 
     def reply(self, status: int, content: bytes = b"", **headers: str) -> None:
         """Send an answer of headers and content."""

@@ -1,7 +1,9 @@
 """Blobs over HTTP: read by digest, whole and in part; uploaded in pieces; what is wrong with either is told."""
 
+import io
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -10,8 +12,12 @@ from litestar.testing import TestClient
 from api.http.app import create_app
 from api.wiring import Registry
 from artifacts.digest import Digest, digest_bytes
+from artifacts.http.client import connect, session_with
+from artifacts.http.server import parse_server
+from artifacts.http.store import HttpStore
 from registry.access.actors import Actor
 from registry.access.scopes import EVERYTHING
+from tests.support import web
 
 from .conftest import Client
 
@@ -212,3 +218,36 @@ def test_an_upload_is_its_callers_alone(registry: Registry) -> None:
         for verb, url in (("GET", location), ("PATCH", location), ("DELETE", location)):
             assert asked(client, verb, url, "other").status_code == 404
         assert asked(client, "GET", location, "one").status_code == 204
+
+
+@contextmanager
+def behind(client: Client, prefix: str, *, rewrites: bool) -> Iterator[HttpStore]:
+    """The blobs of a service behind a proxy that puts ``prefix`` before paths, in Location too if it ``rewrites``."""
+
+    def passed_on(handler: web.Handler) -> None:
+        body = handler.rfile.read(int(handler.headers["Content-Length"] or 0))
+        sent = {name: handler.headers[name] for name in ("Content-Range", "Content-Type") if name in handler.headers}
+        if not handler.path.startswith(f"{prefix}/"):
+            return handler.reply(404)
+        answer = client.request(handler.command, handler.path.removeprefix(prefix), content=body, headers=sent)
+        told = {name: answer.headers[name] for name in ("Location", "Range") if name in answer.headers}
+        if rewrites and "Location" in told:
+            told["Location"] = prefix + told["Location"]
+        return handler.answer(answer.status_code, answer.content, told, int(answer.headers.get("content-length", 0)))
+
+    with web.serving(tls=False) as proxy:
+        proxy.otherwise = passed_on
+        server = parse_server(f"{proxy.origin}{prefix}")
+        yield HttpStore(connect(session_with(server), piece=1_000_000))
+
+
+@pytest.mark.parametrize("prefix", ["/team/registry", "/v1", ""])
+@pytest.mark.parametrize("rewrites", [False, True])
+def test_blobs_come_in_behind_a_proxy_with_a_prefix(
+    client: Client, registry: Registry, prefix: str, rewrites: bool
+) -> None:
+    with behind(client, prefix, rewrites=rewrites) as store:
+        assert store.put(io.BytesIO(CONTENT)).digest == DIGEST
+        with store.open(DIGEST) as stream:
+            assert stream.read() == CONTENT
+    assert registry.store.exists(DIGEST)

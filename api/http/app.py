@@ -9,7 +9,7 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 from api.http.answers import ON_ERRORS
 from api.http.guards import Authority, Open, check_needs, guard_with
 from api.http.kept import Kept
-from api.http.limits import limit_with
+from api.http.limits import Strangers, limit_with
 from api.http.observed import Observed
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
@@ -39,7 +39,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     service = Service(registry, authority, settings, work, Kept(settings.kept_bytes))
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[guard_with(authority, work), limit_with(settings.rate)],
+        guards=[guard_with(authority, work, Strangers(settings.strangers)), limit_with(settings.rate)],
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),

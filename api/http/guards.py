@@ -14,6 +14,7 @@ from litestar.datastructures import Headers
 from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
+from api.http.limits import Strangers, address_of
 from api.http.logs import REQUEST_ID
 from api.http.work import Work
 from registry.access.actors import OPEN, Actor, act_as
@@ -79,7 +80,7 @@ class Open:
         """There is nobody to forget."""
 
 
-def guard_with(authority: Authority, work: Work) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
+def guard_with(authority: Authority, work: Work, strangers: Strangers) -> Any:  # noqa: ANN401 - Litestar's own type
     """The guard of all routes: lets a request in whose sender has what its route needs at least, and acts as they."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
@@ -93,7 +94,8 @@ def guard_with(authority: Authority, work: Work) -> Any:  # noqa: ANN401 - Lites
         asked = (connection.headers.get("authorization"), REQUEST_ID.get())
         actor = authority.known(*asked)
         if actor is None:
-            actor = await work.look_up(authority.admit, *asked)
+            with strangers.asking(address_of(connection), asked[0]):
+                actor = await work.look_up(authority.admit, *asked)
         act_as(actor)
         actor.require(need)
 

@@ -1,7 +1,10 @@
 """How often somebody may ask: so many requests a second, and for a while twice as many."""
 
+import hashlib
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -9,6 +12,7 @@ from litestar.handlers import BaseRouteHandler
 
 from artifacts.errors import UnavailableError
 from registry.access.actors import acting
+from registry.access.errors import UnauthorizedError
 
 _MOST_KNOWN: Final = 10_000
 _BURST: Final = 2.0
@@ -29,14 +33,63 @@ class Buckets:
 
     def take(self, who: str, rate: float, now: float) -> bool:
         """Take one request of somebody who may make ``rate`` a second; false where none is left."""
-        key, most = (who, rate), max(rate * _BURST, 1.0)
-        left, since = self._left.pop(key, (most, now))
-        left = min(most, left + (now - since) * rate)
+        left = self._level(who, rate, now)
         taken = left >= 1
-        self._left[key] = (left - taken, now)
+        self._left.pop((who, rate), None)
+        self._left[who, rate] = (left - taken, now)
         if len(self._left) > _MOST_KNOWN:
             self._left.popitem(last=False)
         return taken
+
+    def is_left(self, who: str, rate: float, now: float) -> bool:
+        """Whether ``take`` would be true."""
+        return self._level(who, rate, now) >= 1
+
+    def _level(self, who: str, rate: float, now: float) -> float:
+        most = max(rate * _BURST, 1.0)
+        left, since = self._left.get((who, rate), (most, now))
+        return min(most, left + (now - since) * rate)
+
+
+class Strangers:
+    """How often an address may come without a token that is valid: looking tokens up keeps the database busy.
+
+    Who was let in lately is asked in again, whoever else comes from there: many may come through one proxy.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._buckets = Buckets()
+        self._let_in: OrderedDict[bytes, None] = OrderedDict()
+
+    @contextmanager
+    def asking(self, address: str, authorization: str | None) -> Iterator[None]:
+        """While held, it is looked up who sends ``authorization``.
+
+        Raises:
+            TooManyRequestsError: too many of that address were nobody; nothing is looked up.
+        """
+        said = hashlib.sha256((authorization or "").encode()).digest()
+        if said not in self._let_in and not self._buckets.is_left(address, self._rate, time.monotonic()):
+            raise TooManyRequestsError(
+                f"more than {self._rate:g} requests a second without a valid token",
+                next_step="wait a second, then ask with a token that is valid",
+            )
+        try:
+            yield
+        except UnauthorizedError:
+            self._buckets.take(address, self._rate, time.monotonic())
+            self._let_in.pop(said, None)
+            raise
+        self._let_in[said] = None
+        self._let_in.move_to_end(said)
+        if len(self._let_in) > _MOST_KNOWN:
+            self._let_in.popitem(last=False)
+
+
+def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """Where somebody asks from, as far as that is known."""
+    return connection.client.host if connection.client else ""
 
 
 def limit_with(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
@@ -48,7 +101,7 @@ def limit_with(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a 
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
         rate = min(usual, float(route.opt.get("rate", usual)))
-        who = f"{acting().id} {connection.client.host if connection.client else ''}"
+        who = f"{acting().id} {address_of(connection)}"
         if not buckets.take(who, rate, time.monotonic()):
             raise TooManyRequestsError(f"more than {rate:g} requests a second", next_step="wait a second, then go on")
 

@@ -13,14 +13,16 @@ class Settings:
 
     ``usual_body`` is of a body that is read into memory, ``largest_body`` of a manifest, a lock or a run's end;
     ``body_seconds`` how long a client may be silent while it sends one; ``rate`` how many requests a second it may
-    make; ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
-    ``kept_bytes`` are those of answers that are kept encoded; ``lease_seconds`` how long a client that runs something
-    may be silent; ``largest_page`` bounds what a client may ask for at once.
+    make, ``strangers`` how many may come from one address without a valid token; ``threads`` do what takes longer than
+    a look into an index, and so many requests may be ``waiting`` for them; ``kept_bytes`` are those of answers that are
+    kept encoded; ``lease_seconds`` how long a client that runs something may be silent; ``largest_page`` bounds what a
+    client may ask for at once.
     """
 
     usual_body: int = 1 << 20
     largest_body: int = 16 << 20
     rate: float = 10_000.0
+    strangers: float = 100.0
     body_seconds: float = 30.0
     threads: int = 8
     waiting: int = 256

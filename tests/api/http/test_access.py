@@ -14,13 +14,14 @@ from sqlalchemy import select
 from api.http.app import create_app
 from api.http.guards import Open, check_needs
 from api.http.logs import JsonLines
+from api.http.settings import Settings
 from api.wiring import Registry, open_log
 from registry.access.gate import Gate
 from registry.access.refusals import Refusals
 from registry.access.scopes import NEEDS, Scopes
 from registry.access.secret import Secret, new_secret
 from registry.access.tables import actions
-from registry.access.tokens import Tokens
+from registry.access.tokens import Token, Tokens
 from registry.catalogue.database import reading
 from registry.catalogue.tables import metadata
 from tests.api.http.conftest import Client
@@ -52,7 +53,7 @@ def tokens(registry: Registry, standing: Standing) -> Tokens:
 @pytest.fixture
 def closed(registry: Registry, tokens: Tokens, standing: Standing) -> Iterator[Client]:
     """The service as it is unless it was told to be open."""
-    app = create_app(registry, authority=Gate(tokens, standing))
+    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, standing))
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
@@ -255,6 +256,37 @@ def test_a_revocation_elsewhere_is_known_after_two_seconds(closed: Client, token
     tokens.revoke(made.id)
     standing.go_on(seconds=2.1)
     assert closed.get("/v1/artifacts", headers=bearer(secret)).status_code == 401
+
+
+def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_the_way(
+    registry: Registry, tokens: Tokens, standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[Secret] = []
+    find = tokens.find
+
+    def found(secret: Secret) -> Token | None:
+        looked_up.append(secret)
+        return find(secret)
+
+    monkeypatch.setattr(tokens, "find", found)
+    _, known = tokens.create("known", Scopes.parse(["read"]))
+    _, unused = tokens.create("unused", Scopes.parse(["read"]))
+    app = create_app(registry, Settings(strangers=0.001), Gate(tokens, standing))
+    with TestClient(app, raise_server_exceptions=False) as client:
+
+        def asked(headers: dict[str, str]) -> tuple[int, str]:
+            answer = client.get("/v1/artifacts", headers=headers)
+            return answer.status_code, answer.json().get("code", "")
+
+        assert asked(bearer(known))[0] == 200
+        assert asked(bearer(new_secret())) == (401, "unauthorized")
+        looked_up.clear()
+        for headers in ({}, bearer(new_secret()), bearer(unused), {"authorization": "Basic x"}):
+            assert asked(headers) == (429, "too-many-requests")
+        assert not looked_up
+        standing.go_on(minutes=1)
+        assert asked(bearer(known))[0] == 200
+        assert looked_up == [known]
 
 
 def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: Registry) -> None:

@@ -150,8 +150,9 @@ async def _events(service: Service, queue: Queue, job: JobId) -> AsyncIterator[S
     while not service.ending.is_set():
         found = await service.work.do(queue.job, job)
         told = wire.job_on_wire(found)
-        if told != last:
-            last, silent = told, 0.0
+        seen = msgspec.structs.replace(told, again_in=None)  # how long it still waits is no change
+        if seen != last:
+            last, silent = seen, 0.0
             yield ServerSentEventMessage(event="job", data=msgspec.json.encode(told).decode())
         if found.state in TERMINAL:
             return

@@ -1,5 +1,9 @@
 """Whether the service lives, whether it can work, and its figures."""
 
+import asyncio
+import time
+from typing import Final
+
 from litestar import Response, Router, get
 from msgspec import Struct
 from sqlalchemy import text
@@ -9,9 +13,13 @@ from api.http.guards import PUBLIC, READ
 from api.http.service import Service
 from api.http.settings import VERSION
 from api.wiring import Registry
+from artifacts.digest import from_hex
+from artifacts.errors import BenchlockError
 from registry.catalogue.database import reading
 
 _METRICS = "text/plain; version=0.0.4"
+_NOWHERE: Final = from_hex("0" * 64)
+"""A digest that nothing has: whether it is there is asked of the last store behind the others."""
 
 
 class Health(Struct, frozen=True):
@@ -21,9 +29,39 @@ class Health(Struct, frozen=True):
     version: str
 
 
+class Readiness:
+    """Whether the service can work: looked at once in so many seconds, whoever asks how often, for anybody may."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._turn = asyncio.Lock()
+        self._until = 0.0
+        self._fault: BenchlockError | None = None
+
+    async def check(self) -> None:
+        """Nothing, where the database and the store answer.
+
+        Raises:
+            UnavailableError: one of them does not.
+        """
+        async with self._turn:
+            if time.monotonic() >= self._until:
+                self._fault = await self._look()
+                self._until = time.monotonic() + self._service.settings.ready_seconds
+        if self._fault is not None:
+            raise self._fault.with_traceback(None)
+
+    async def _look(self) -> BenchlockError | None:
+        try:
+            await self._service.work.do(_look, self._service.registry)
+        except BenchlockError as error:
+            return error
+        return None
+
+
 def routes(service: Service) -> Router:
     """``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
-    health = Health("ok", VERSION)
+    health, readiness = Health("ok", VERSION), Readiness(service)
     example = {"status": "ok", "version": VERSION}
 
     @get(
@@ -45,8 +83,8 @@ def routes(service: Service) -> Router:
         responses=answers(public=True, success={200: content(Health, "Database and store answer.", example)}),
     )
     async def ready() -> Health:
-        """Answers where the database and the store do; 503 says which does not."""
-        await service.work.do(_look, service.registry)
+        """Answers where the database and the store do, or did a moment ago; 503 says which does not."""
+        await readiness.check()
         return health
 
     @get(
@@ -66,11 +104,11 @@ def routes(service: Service) -> Router:
 
 
 def _look(registry: Registry) -> None:
-    """Ask the database, and the store for one blob.
+    """Ask the database for a row, and the store for a blob: the least that either can be asked.
 
     Raises:
         UnavailableError: one of them does not answer.
     """
     with reading(registry.database) as connection:
         connection.execute(text("SELECT 1 FROM versions LIMIT 1"))
-    next(registry.store.list(), None)
+    registry.store.exists(_NOWHERE)

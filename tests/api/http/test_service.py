@@ -3,8 +3,9 @@
 import json
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from litestar import Router, get
@@ -16,9 +17,11 @@ from api.http.guards import READ, is_loopback
 from api.http.logs import JsonLines
 from api.http.routes import ROUTERS
 from api.http.service import Service
+from api.http.settings import Settings
 from api.wire.problems import Problem
 from api.wiring import Registry
 from artifacts.errors import UnavailableError
+from artifacts.local import LocalStore
 from registry.access.actors import Actor, acting
 from registry.access.errors import UnauthorizedError
 from registry.access.scopes import NEEDS, Scopes
@@ -180,16 +183,54 @@ def test_figures_are_by_route_and_not_by_path(client: Client) -> None:
     assert "benchlock_requests_under_way 1.0" in text
 
 
-def test_ready_says_what_does_not_answer(client: Client, registry: Registry, tmp_path: Path) -> None:
-    assert client.get("/v1/ready").json()["status"] == "ok"
+@pytest.fixture
+def looking(registry: Registry) -> Iterator[Client]:
+    """It looks whether it can work each time that it is asked."""
+    with TestClient(create_app(registry, Settings(ready_seconds=0)), raise_server_exceptions=False) as client:
+        yield client
+
+
+def test_ready_says_what_does_not_answer(looking: Client, registry: Registry, tmp_path: Path) -> None:
+    assert looking.get("/v1/ready").json()["status"] == "ok"
     registry.database.dispose()
     for path in tmp_path.glob("registry.db*"):
         path.unlink()
     (tmp_path / "registry.db").mkdir()
-    answer = client.get("/v1/ready")
+    answer = looking.get("/v1/ready")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert "retry-after" in answer.headers
-    assert client.get("/v1/health").status_code == 200
+    assert looking.get("/v1/health").status_code == 200
+
+
+def test_a_store_that_does_not_answer_is_said_and_is_never_listed(
+    looking: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise UnavailableError("the store does not answer")
+
+    monkeypatch.setattr(LocalStore, "list", away)
+    assert looking.get("/v1/ready").status_code == 200
+    monkeypatch.setattr(LocalStore, "exists", away)
+    assert looking.get("/v1/ready").json()["detail"] == "the store does not answer"
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_anybody_may_ask_whether_it_is_ready_and_it_looks_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    looks: list[object] = []
+
+    def looked(_: LocalStore, digest: object) -> bool:
+        looks.append(digest)
+        if status == 503:
+            raise UnavailableError("the store does not answer")
+        return False
+
+    monkeypatch.setattr(LocalStore, "exists", looked)
+    app = create_app(registry, Settings(ready_seconds=3600))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert {client.get("/v1/ready").status_code for _ in range(20)} == {status}
+    assert len(looks) == 1
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -37,6 +37,10 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     work = Work(settings.threads, settings.waiting, at_once=at_once)
     refusals = Refusals(registry.database, now)
     service = Service(registry, authority, settings, work, Kept(settings.kept_bytes))
+
+    async def end() -> None:
+        await work.end(settings.last_seconds)
+
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
         guards=[guard_with(authority, work, Strangers(settings.strangers)), limit_with(settings.rate)],
@@ -44,7 +48,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),
         lifespan=[reaping(service)],
-        on_shutdown=[service.work.end],
+        on_shutdown=[end],
         logging_config=None,
         debug=False,
     )

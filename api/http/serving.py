@@ -1,8 +1,12 @@
 """The server process: granian in one process, an orderly end by SIGTERM or SIGINT."""
 
 import asyncio
+import math
+import os
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import uvloop
@@ -11,19 +15,26 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from litestar import Litestar
 
+from api.http.logs import log
+
 HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
 LARGEST_HEAD: Final = 64 << 10
 """Bytes of it."""
 CONNECTIONS: Final = 512
 """Requests that are answered at once; the others wait until one is."""
-LAST_SECONDS: Final = 20
-"""What has begun may go on so long after the server was told to end."""
+_MORE_SECONDS: Final = 5
+"""For what is told to end when nothing may go on any longer."""
 
 
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
     """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached."""
     uvloop.run(_serve(app, host, port, listening))
+    if app.state.service.work.is_busy:  # the interpreter would wait for its threads, hours where they read everything
+        log.warning("ended in the middle of something, which is as if the machine had failed")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
@@ -38,7 +49,7 @@ async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], No
         http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=LARGEST_HEAD),
         log_enabled=False,
     )
-    server.workers_kill_timeout = LAST_SECONDS
+    server.workers_kill_timeout = math.ceil(app.state.service.settings.last_seconds) + _MORE_SECONDS
 
     def end() -> None:
         app.state.service.ending.set()
@@ -48,4 +59,5 @@ async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     loop.call_soon(listening)
-    await server.serve()
+    with suppress(TimeoutError):  # a client that goes on asking beyond that
+        await server.serve()

@@ -16,7 +16,8 @@ class Settings:
     make, ``strangers`` how many may come from one address without a valid token; ``threads`` do what takes longer than
     a look into an index, and so many requests may be ``waiting`` for them; ``kept_bytes`` are those of answers that are
     kept encoded; ``lease_seconds`` how long a client that runs something may be silent; ``ready_seconds`` how long
-    what was found about database and store holds; ``largest_page`` bounds what a client may ask for at once.
+    what was found about database and store holds; ``last_seconds`` how long what has begun may go on once the service
+    is told to end; ``largest_page`` bounds what a client may ask for at once.
     """
 
     usual_body: int = 1 << 20
@@ -29,5 +30,6 @@ class Settings:
     kept_bytes: int = 64 << 20
     lease_seconds: float = 60.0
     ready_seconds: float = 2.0
+    last_seconds: float = 20.0
     largest_page: int = 1000
     usual_page: int = 100

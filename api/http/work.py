@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,6 +29,8 @@ class Work:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
         self._free = threads + waiting
         self._at_once = at_once
+        self._doing: set[Future[Any]] = set()
+        self._ended = False
 
     async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do what reads a few rows by an index, and nothing else."""
@@ -40,19 +42,31 @@ class Work:
         """Do anything else, in a thread, with the context of the request.
 
         Raises:
-            BusyError: too many requests wait for a thread already.
+            BusyError: too many requests wait for a thread already, or the service ends.
         """
+        if self._ended:
+            raise BusyError("the service is about to end", next_step="try again in a few seconds")
         if self._free < 1:
             raise BusyError("the service has too much to do", next_step="try again in a few seconds")
         context = copy_context()
         self._free -= 1
-        done = asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(act, *args, **kwargs))
+        doing = self._pool.submit(lambda: context.run(act, *args, **kwargs))
+        self._doing.add(doing)
+        doing.add_done_callback(self._doing.discard)
+        done = asyncio.wrap_future(doing)
         done.add_done_callback(self._freed)
         return await done
 
     def _freed(self, _: "asyncio.Future[Any]") -> None:
         self._free += 1
 
-    def end(self) -> None:
-        """Let what is being done come to its end, and begin nothing more."""
-        self._pool.shutdown(cancel_futures=True)
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being done, or waits for a thread."""
+        return bool(self._doing)
+
+    async def end(self, seconds: float) -> None:
+        """Begin nothing more, and let what is being done come to its end; what takes longer goes on after that."""
+        self._ended = True
+        await asyncio.to_thread(wait, tuple(self._doing), seconds)
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -57,9 +57,10 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
 
     async def watched() -> list[dict[str, object]]:
         events = jobs._events(service, cast("Queue", Looks()), ID)
-        return [msgspec.json.decode(str(event.data)) async for event in events]
+        found = [msgspec.json.decode(str(event.data)) async for event in events]
+        await service.work.end(60)
+        return found
 
     told = asyncio.run(watched())
-    service.work.end()
     seen = [(one["state"], one["again_in"]) for one in told]
     assert seen == [("delayed", 10.0), ("queued", None), ("cancelled", None)]

@@ -44,9 +44,28 @@ def test_what_waits_is_bounded_and_goes_on_when_there_is_room() -> None:
         gate.set()
         assert await asyncio.gather(*waiting) == [True, True]
         assert await work.look_up(gate.is_set)
-        work.end()
+        await work.end(60)
 
     asyncio.run(crowd())
+
+
+def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
+    async def ended() -> None:
+        work, gate = Work(1, 1, at_once=False), threading.Event()
+        long, waiting = (asyncio.create_task(work.do(gate.wait)) for _ in range(2))
+        await asyncio.sleep(0)
+        await work.end(0.01)
+        assert work.is_busy
+        with pytest.raises(BusyError):
+            await work.do(gate.is_set)
+        gate.set()
+        assert await long
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await work.end(60)
+        assert not work.is_busy
+
+    asyncio.run(ended())
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_nothing_is_written_behind_what_could_not_be_written(tmp_path: Path, tur
             await upload.send(0, work)
         assert upload.content() == CONTENT[: (turn - 1) << 20]
         await upload.send((turn - 1) << 20, work)
-        work.end()
+        await work.end(60)
 
     asyncio.run(sent())
     assert upload.finish() == digest_bytes(CONTENT)
@@ -117,7 +117,7 @@ def test_who_is_cancelled_ends_once_nothing_is_being_written_and_all_is_in_order
         gate.set()
         with suppress(asyncio.CancelledError):
             await task
-        work.end()
+        await work.end(60)
 
     monkeypatch.setattr(Piece, "write", held)
     asyncio.run(cut())

@@ -1,7 +1,11 @@
 """`benchlock serve` as a process: it answers, bounds what strangers send, and ends in order."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +15,8 @@ import pytest
 from tests.support.commands import Commands
 from tests.support.registry_server import free_port
 from tests.support.serving import Served, service
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +64,58 @@ def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path)
     assert found.url in first
     seen = [one for one in map(json.loads, lines) if one["request_id"] == "seen-in-the-log"]
     assert [(one["path"], one["status"]) for one in seen] == [("/v1/artifacts", 200)]
+
+
+# Serves a registry with a route that takes an hour.
+STAYS = """
+import sys, time
+from litestar import Router, get
+from api.http import app
+from api.http.guards import PUBLIC
+from api.http.serving import serve
+from api.http.settings import Settings
+from api.wiring import open_registry
+
+def stuck(service):
+    @get("/stuck", opt=PUBLIC)
+    async def stay() -> None:
+        print("stuck", flush=True)
+        await service.work.do(time.sleep, 3600)
+
+    return Router("", route_handlers=[stay])
+
+app.ROUTERS = (*app.ROUTERS, stuck)
+made = app.create_app(open_registry(sys.argv[1], print), Settings(last_seconds=0.1))
+serve(made, "127.0.0.1", int(sys.argv[2]), lambda: print("listens", flush=True))
+"""
+
+
+def test_it_ends_though_something_takes_for_ever(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", STAYS, str(tmp_path / "registry"), str(port)]
+    environment = Commands(tmp_path / "registry").environment()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            assert any(line == "listens\n" for line in process.stdout)
+            with _connected(port) as connection:
+                connection.sendall(b"GET /v1/stuck HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert process.stdout.readline() == "stuck\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(120) == 0
+        finally:
+            process.kill()
+
+
+def _connected(port: int) -> socket.socket:
+    """A connection to what begins to listen now."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_it_does_not_start_open_to_everyone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.conditional import FOR_EVER, tagged
+from api.http.conditional import FOR_EVER, MUST_ASK, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, RUN
 from api.http.service import Service
@@ -125,11 +125,17 @@ def routes(service: Service) -> Router:
     )
     async def read(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
         """A lock by its id, or what its id alone begins with."""
-        kept = await service.work.look_up(_kept, registry, lock_id)
-        known = request.headers.get("if-none-match")
-        if TOML in request.headers.get("accept", ""):
-            return tagged(kept.text.encode(), f"{kept.lock}-toml", known, FOR_EVER, TOML)
-        return tagged(msgspec.json.encode(kept), kept.lock, known, FOR_EVER)
+        id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
+        is_toml = TOML in request.headers.get("accept", "")
+        tag, media_type = (f"{id_}-toml", TOML) if is_toml else (id_, "application/json")
+        text = service.kept.get(tag)
+        if text is None:
+            text = await service.work.do(_encoded, registry, id_, as_toml=is_toml)
+            service.kept.put(tag, text)
+        caching = FOR_EVER if lock_id == id_ else MUST_ASK  # another lock may begin so one day
+        answer = tagged(text, tag, request.headers.get("if-none-match"), caching, media_type)
+        answer.headers["vary"] = "Accept"
+        return answer
 
     return Router(
         "",
@@ -221,10 +227,10 @@ def _of_every_run(lock: Lock) -> Mapping[Digest, str]:
     return {one.digest: one.name for one in named(lock) if one.platform is None or one.sort == "tree"}
 
 
-def _kept(registry: Registry, text: str) -> wire.KeptLock:
-    id_ = registry.catalogue.find_lock(text)
-    found = registry.catalogue.get_lock(id_)
-    return wire.KeptLock(lock=id_, text=found, warnings=load(found, id_).warnings)
+def _encoded(registry: Registry, id_: Digest, *, as_toml: bool) -> bytes:
+    text = registry.catalogue.get_lock(id_)
+    lock = load(text, id_)
+    return text.encode() if as_toml else msgspec.json.encode(wire.kept_on_wire(lock, text))
 
 
 def _checked(registry: Registry, data: wire.Checked) -> wire.FreshnessFound:

@@ -119,7 +119,7 @@ def routes(service: Service) -> Router:
     )
     async def count(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
         """Whatever their outcome, those that are running too."""
-        return wire.RunCount(count=await service.work.look_up(registry.records.count, parse_digest(lock)))
+        return wire.RunCount(count=await service.work.do(registry.records.count, parse_digest(lock)))
 
     @get(
         "/runs/{run_id:str}",

@@ -1,13 +1,15 @@
 """Resolving and locking over HTTP: the same answers as the rooms below give, and locks that are what they say."""
 
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
+from api.http.routes import locks
 from api.wire.locks import KeptLock, Resolved, resolution_of
 from api.wiring import Registry
-from registry.lockfile import dump, load
+from registry.lockfile import Lock, dump, load
 from registry.locks import resolve_request
 from registry.names import parse_reference
 from registry.requests import read_request
@@ -77,16 +79,34 @@ def test_a_lock_is_made_kept_and_read_again(client: Client, registry: Registry, 
     lock = load(made.text, "answer")
     assert (lock.id, dump(lock)) == (made.lock, made.text)
     assert registry.catalogue.get_lock(lock.id) == made.text
-    for text in (made.lock, made.lock[:15]):
+    for text, is_for_ever in ((made.lock, True), (made.lock[:15], False)):
         answer = client.get(f"/v1/locks/{text}")
         assert msgspec.json.decode(answer.content, type=KeptLock) == made
-        assert "immutable" in answer.headers["cache-control"]
+        assert ("immutable" in answer.headers["cache-control"]) == is_for_ever
         known = {"if-none-match": answer.headers["etag"]}
         assert client.get(f"/v1/locks/{text}", headers=known).status_code == 304
     toml = client.get(f"/v1/locks/{made.lock}", headers={"accept": "application/toml"})
     assert (toml.text, toml.headers["content-type"]) == (made.text, "application/toml")
+    assert {one.headers["vary"] for one in (toml, answer)} == {"Accept"}
+    assert toml.headers["etag"] != answer.headers["etag"]
     again = client.post("/v1/locks", json={"request": DOCUMENT})
     assert again.json()["lock"] == made.lock
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/toml"])
+def test_a_lock_is_read_once_and_beside_the_loop(
+    client: Client, made: KeptLock, monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    threads: list[str] = []
+
+    def read(text: str, where: str) -> Lock:
+        threads.append(threading.current_thread().name)
+        return load(text, where)
+
+    monkeypatch.setattr(locks, "load", read)
+    answers = {client.get(f"/v1/locks/{made.lock}", headers={"accept": accept}).content for _ in range(3)}
+    assert len(answers) == 1
+    assert [name.partition("_")[0] for name in threads] == ["work"]
 
 
 def test_preferences_are_kept_and_a_yanked_version_is_said(client: Client, registry: Registry, made: KeptLock) -> None:

@@ -1,5 +1,6 @@
 """Runs over HTTP: pages of them, one as it is recorded, comparisons and verdicts."""
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ import pytest
 from api.wire.runs import RunOnWire, RunPage, run_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor, Digest, digest_bytes
+from evaluator.records.records import Records
 from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
 from evaluator.statistics.figures import Interval
 from registry.catalogue.insertion import insert_lock
@@ -77,6 +79,20 @@ def test_runs_are_narrowed(client: Client, runs: list[Run], lock: Lock, outcome:
     assert [run_of(one) for one in page.runs] == expected
     assert client.get(f"/v1/runs?lock=sha256:{'0' * 64}").json()["runs"] == []
     assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
+
+
+def test_runs_are_counted_beside_the_loop(
+    client: Client, runs: list[Run], lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, threads = Records.count, []
+
+    def counted(records: Records, lock: Digest) -> int:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return count(records, lock)
+
+    monkeypatch.setattr(Records, "count", counted)
+    assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
+    assert threads == ["work"]
 
 
 def test_a_run_is_read_as_it_is_recorded_and_kept_once_it_has_ended(client: Client, runs: list[Run]) -> None:

@@ -65,7 +65,7 @@ class Open:
             ForbiddenError: a page of another host did.
         """
         asked = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
-        if self._local and not all(is_loopback(urlsplit(one).hostname or "") for one in asked):
+        if self._local and not all(is_loopback(_host(one)) for one in asked):
             raise ForbiddenError(
                 "this service is open to this machine alone, and a page of another host asks",
                 next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
@@ -124,6 +124,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _host(url: str) -> str:
+    """The host of a URL; of what is none, nothing."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _answers_options(route: object) -> bool:

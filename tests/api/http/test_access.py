@@ -307,6 +307,9 @@ def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: Registry)
         ({"origin": "https://example.org"}, 403),
         ({"origin": "null"}, 403),
         ({"host": ""}, 403),
+        ({"host": "["}, 403),
+        ({"host": "[::1"}, 403),
+        ({"origin": "http://[127.0.0.1"}, 403),
     ],
 )
 def test_an_open_service_answers_no_page_of_another_host(

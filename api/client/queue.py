@@ -12,6 +12,7 @@ from api.wire.problems import Problem, error_of
 from api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
 from artifacts.digest import Digest
 from artifacts.errors import UnavailableError
+from artifacts.transfer.network import SILENCE_SECONDS
 from artifacts.transfer.session import Answer, Session
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import (
@@ -26,6 +27,7 @@ from evaluator.dispatch.queue import (
     MachineId,
 )
 from evaluator.dispatch.states import Ended, JobState, Phase
+from evaluator.dispatch.times import Times
 from evaluator.records.runs import RunEnd, RunId, RunStart
 
 _T = TypeVar("_T")
@@ -34,11 +36,15 @@ _JSON: Final = {"content-type": "application/json"}
 
 
 class HttpQueue:
-    """A ``Queue`` behind a session. A verb is asked for once: whoever must have an answer asks again."""
+    """A ``Queue`` behind a session. A verb is asked for once: whoever must have an answer asks again.
+
+    The answer to a beat is waited for as long as the times of the last lease say.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._name: str | None = None
+        self._times = Times()
 
     def submit(self, wish: JobWish) -> Job:
         asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
@@ -68,7 +74,11 @@ class HttpQueue:
 
     def lease(self, machine: MachineId, boot: str) -> Lease | None:
         found = self._ask("POST", "leases", wire.LeaseAnswer, wire.LeaseAsked(machine=machine, boot=boot)).lease
-        return None if found is None else wire.lease_of(found)
+        if found is None:
+            return None
+        lease = wire.lease_of(found)
+        self._times = lease.times
+        return lease
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         body: RunBegun = begun_on_wire(start)
@@ -76,7 +86,8 @@ class HttpQueue:
         return None if found is None else start_of(found)
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
-        return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase)).answer
+        patience = self._times.answer
+        return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         body = wire.Committed(run=run, end=over_on_wire(end))
@@ -104,8 +115,10 @@ class HttpQueue:
     def _tell(self, method: str, path: str, body: object) -> None:
         self._answered(method, path, body)
 
-    def _ask(self, method: str, path: str, kind: type[_T], body: object = None) -> _T:
-        answer = self._answered(method, path, body)
+    def _ask(
+        self, method: str, path: str, kind: type[_T], body: object = None, patience: float = SILENCE_SECONDS
+    ) -> _T:
+        answer = self._answered(method, path, body, patience)
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.MsgspecError as error:
@@ -115,11 +128,10 @@ class HttpQueue:
                 next_step="use the version of benchlock that the server has",
             ) from error
 
-    def _answered(self, method: str, path: str, body: object) -> Answer:
+    def _answered(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> Answer:
         content = None if body is None else msgspec.json.encode(body)
-        answer = self._session.once(
-            method, self._session.url(path), headers=_JSON if content else None, content=content
-        )
+        headers, url = _JSON if content else None, self._session.url(path)
+        answer = self._session.once(method, url, headers=headers, content=content, seconds=patience)
         if answer.status >= _FAILED:
             with suppress(msgspec.MsgspecError):
                 raise error_of(msgspec.json.decode(answer.content, type=Problem))

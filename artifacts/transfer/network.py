@@ -74,8 +74,9 @@ def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
 
 
 def patience(seconds: float) -> tuple[float, float, float, float]:
-    """As long as otherwise to connect, to send and for a place in the pool; ``seconds`` for the answer to begin."""
-    return _CONNECT_SECONDS, seconds, SILENCE_SECONDS, SILENCE_SECONDS
+    """``seconds`` for the answer to begin; for all before it no more than that, and no more than otherwise."""
+    before = min(SILENCE_SECONDS, seconds)
+    return min(_CONNECT_SECONDS, seconds), seconds, before, before
 
 
 @contextmanager

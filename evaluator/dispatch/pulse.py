@@ -49,7 +49,8 @@ class Pulse:
         self._phase = phase
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._lease.times.beat):
+        pause = self._lease.times.beat
+        while not self._ended.wait(pause):
             asked = since_boot()
             answer = None
             with suppress(Exception):  # whatever it is, this beat was no good one; the watch counts
@@ -58,6 +59,7 @@ class Pulse:
                 self._good = asked
             elif answer is not None and self._end(answer):
                 return
+            pause = self._lease.times.again if answer is None else self._lease.times.beat
 
     def _watch(self) -> None:
         while self._verdict is None and not self._ended.wait(self._lease.times.lease / _LOOKS):

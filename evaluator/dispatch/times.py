@@ -31,6 +31,16 @@ class Times:
         return self.lease / 3
 
     @property
+    def answer(self) -> float:
+        """So long the answer to a beat is waited for: several may stall, and another still comes within the grace."""
+        return self.lease / 12
+
+    @property
+    def again(self) -> float:
+        """The wait after a beat that had no answer."""
+        return self.lease / 40
+
+    @property
     def grace(self) -> float:
         """After so long without a good beat an agent ends what it runs."""
         return self.lease * 3 / 4

@@ -1,0 +1,49 @@
+"""The queue behind a server, as an agent asks it."""
+
+from typing import Any, cast
+
+import msgspec
+
+from api.client.queue import HttpQueue
+from api.wire import jobs as wire
+from artifacts.transfer.network import patience
+from artifacts.transfer.session import Answer, Session
+from evaluator.dispatch.queue import Fence, MachineId, new_job_id
+from evaluator.dispatch.times import Times
+from tests.support.recorded import NOON
+
+LEASE = wire.LeaseOnWire(
+    fence=7,
+    job=new_job_id(NOON),
+    lock="sha256:" + "0" * 64,
+    isolation=None,
+    allow_code=False,
+    queue="a queue",
+    seconds=6.0,
+)
+
+
+class Noted:
+    """A session that answers at once, and keeps how long it might have taken."""
+
+    def __init__(self) -> None:
+        self.patience: dict[str, float] = {}
+
+    def url(self, path: str) -> str:
+        return path
+
+    def once(self, method: str, url: str, *, seconds: float, **_: Any) -> Answer:  # noqa: ANN401
+        self.patience[method] = seconds
+        answer = wire.LeaseAnswer(lease=LEASE) if method == "POST" else wire.Beaten(answer="keep")
+        return Answer(200, {}, msgspec.json.encode(answer), url, cast("Any", None))
+
+
+def test_a_beat_that_stalls_leaves_time_for_others_before_its_lease_ends() -> None:
+    session = Noted()
+    queue = HttpQueue(cast("Session", session))
+    lease = queue.lease(MachineId("m1"), "a boot")
+    assert lease is not None
+    assert queue.beat(Fence(7), "measuring") == "keep"
+    assert session.patience["PATCH"] == Times(6.0).answer
+    assert max(patience(session.patience["PATCH"])) == Times(6.0).answer
+    assert lease.times.beat + 3 * (lease.times.answer + lease.times.again) <= lease.times.grace

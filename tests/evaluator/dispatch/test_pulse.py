@@ -1,0 +1,40 @@
+"""The beats of a lease: one that stalls does not end it, and the lease is counted from when it was asked for."""
+
+import threading
+from typing import Any, cast
+
+from artifacts.digest import digest_bytes
+from artifacts.errors import UnavailableError
+from evaluator.dispatch.pulse import Pulse
+from evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
+from evaluator.dispatch.states import Phase
+from evaluator.dispatch.times import Times
+from tests.support.recorded import NOON
+
+LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
+
+
+class Away:
+    """A queue whose first beats have no answer."""
+
+    def __init__(self, away: int) -> None:
+        self.away, self.beats, self.enough = away, 0, threading.Event()
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:  # noqa: ARG002
+        self.beats += 1
+        if self.beats > self.away + 1:
+            self.enough.set()
+        if self.beats <= self.away:
+            raise UnavailableError("no answer")
+        return "keep"
+
+
+def pulse(queue: Away, over: Any, **more: Any) -> Pulse:  # noqa: ANN401 - what a pulse takes
+    return Pulse(cast("Queue", queue), LEASE, over, **more)
+
+
+def test_beats_without_an_answer_are_said_again_at_once_and_the_lease_goes_on() -> None:
+    queue = Away(3)
+    with pulse(queue, lambda: None) as found:
+        assert queue.enough.wait(60)
+        assert found.verdict is None

@@ -18,7 +18,7 @@ from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
 from evaluator.dispatch.states import Ended
-from evaluator.dispatch.times import boot_id
+from evaluator.dispatch.times import boot_id, since_boot
 from evaluator.records.runs import RunId
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
@@ -111,21 +111,22 @@ class Agent:
                 if taken is not None:
                     self._tell(taken)
                     return False
+                asked = since_boot()
                 lease = self.queue.lease(self.machine, boot_id())
                 if lease is None:
                     return False
-                return self._perform(lease, descriptor, engine)
+                return self._perform(lease, asked, descriptor, engine)
             finally:
                 _close(engine)
 
-    def _perform(self, lease: Lease, descriptor: int, engine: Engine | None) -> bool:
+    def _perform(self, lease: Lease, asked: float, descriptor: int, engine: Engine | None) -> bool:
         """Whether the lease was used: not where the machine is no more what the queue took it for."""
         changes = self._changes(engine)
         if self._stopping or changes:
             self.queue.release(lease.fence, "returned", "; ".join(changes) or "its agent was asked to end")
             return False
         self.workshop.say(f"{lease.job}: {lease.lock}")
-        with Pulse(self.queue, lease, self._over) as pulse:
+        with Pulse(self.queue, lease, self._over, asked) as pulse:
             journal = LeasedJournal(self.queue, lease, pulse, self._settled)
             labels = hostlock.labels(lease.queue, lease.fence)
             turn = Turn(hostlock.CONTAINER, labels, (descriptor,), pulse.enter)

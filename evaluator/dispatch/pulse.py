@@ -18,12 +18,14 @@ class Pulse:
     """Beats for ``lease`` while the context is held, and calls ``over`` once, from a thread, when it is over.
 
     It is over when the queue says so, and when no beat was answered for the lease's grace: then the queue may be about
-    to give the job to another. While the end is being recorded nothing is left to be ended, and nothing is called.
+    to give the job to another. ``asked`` is when the lease was asked for, in seconds since the host's boot: it counts
+    from then, however long the answer took. While the end is being recorded nothing is left to be ended, and nothing is
+    called.
     """
 
-    def __init__(self, queue: Queue, lease: Lease, over: Callable[[], None]) -> None:
+    def __init__(self, queue: Queue, lease: Lease, over: Callable[[], None], asked: float) -> None:
         self._queue, self._lease, self._over = queue, lease, over
-        self._good = since_boot()
+        self._good = asked
         self._ended = threading.Event()
         self._mutex = threading.Lock()
         self._phase: Phase = "preparing"

@@ -11,7 +11,7 @@ import pytest
 
 from artifacts.errors import UnavailableError
 from evaluator.dispatch.hostlock import host_lock
-from evaluator.dispatch.queue import Beat, Fence
+from evaluator.dispatch.queue import Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Phase
 from registry.lockfile import load
@@ -125,6 +125,21 @@ def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(
     for thread in threads:
         thread.join()
     assert held == [True]
+    assert site.job(job).state in ("queued", "delayed", "leased")
+
+
+class Late(SqlQueue):
+    """A queue whose leases arrive when little of them is left."""
+
+    def lease(self, machine: MachineId, boot: str) -> Lease | None:
+        found = super().lease(machine, boot)
+        time.sleep(0 if found is None else found.times.grace)
+        return found
+
+
+def test_a_lease_counts_from_when_it_was_asked_for(site: Site) -> None:
+    job = site.submit(2)
+    site.agent(queue=Late(site.database, site.queue._now, site.times)).work(once=True)
     assert site.job(job).state in ("queued", "delayed", "leased")
 
 

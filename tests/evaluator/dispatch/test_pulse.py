@@ -1,14 +1,14 @@
 """The beats of a lease: one that stalls does not end it, and the lease is counted from when it was asked for."""
 
 import threading
-from typing import Any, cast
+from typing import cast
 
 from artifacts.digest import digest_bytes
 from artifacts.errors import UnavailableError
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
 from evaluator.dispatch.states import Phase
-from evaluator.dispatch.times import Times
+from evaluator.dispatch.times import Times, since_boot
 from tests.support.recorded import NOON
 
 LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
@@ -29,12 +29,15 @@ class Away:
         return "keep"
 
 
-def pulse(queue: Away, over: Any, **more: Any) -> Pulse:  # noqa: ANN401 - what a pulse takes
-    return Pulse(cast("Queue", queue), LEASE, over, **more)
-
-
 def test_beats_without_an_answer_are_said_again_at_once_and_the_lease_goes_on() -> None:
     queue = Away(3)
-    with pulse(queue, lambda: None) as found:
+    with Pulse(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
         assert queue.enough.wait(60)
         assert found.verdict is None
+
+
+def test_a_lease_whose_answer_came_late_is_over_as_soon_as_one_whose_answer_came_at_once() -> None:
+    over = threading.Event()
+    with Pulse(cast("Queue", Away(1000)), LEASE, over.set, since_boot() - LEASE.times.grace) as found:
+        assert over.wait(60)
+        assert found.verdict == "lost"

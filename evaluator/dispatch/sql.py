@@ -61,12 +61,12 @@ class SqlQueue:
         return self.job(wish.id)
 
     def job(self, job: JobId) -> Job:
-        self._settle()
+        self.settle()
         with reading(self._database) as connection:
             return load_job(connection, job, self._clock.now(connection))
 
     def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
-        self._settle()
+        self.settle()
         query = select_jobs().limit(limit)
         if state is None:
             query = query.order_by(jobs.c.seq.desc())
@@ -90,7 +90,7 @@ class SqlQueue:
         return self.job(job)
 
     def explain(self, job: JobId) -> Explanation:
-        self._settle()
+        self.settle()
         with reading(self._database) as connection:
             return explaining.explain(connection, job, self._clock.now(connection), self._times)
 
@@ -99,7 +99,7 @@ class SqlQueue:
             keep_machine(connection, machine, boot, facts, self._clock.now(connection))
 
     def machines(self) -> Sequence[Machine]:
-        self._settle()
+        self.settle()
         with reading(self._database) as connection:
             return load_machines(connection, self._clock.now(connection), self._times)
 
@@ -173,6 +173,7 @@ class SqlQueue:
                 self._clock.note(connection, moment.now)
 
     def holds(self, fence: Fence) -> bool:
+        self.settle()
         with reading(self._database) as connection:
             query = select(jobs.c.seq).join(leases, leases.c.job == jobs.c.id).where(leases.c.fence == fence)
             held = query.where(jobs.c.fence == fence, jobs.c.state == "leased")
@@ -217,7 +218,12 @@ class SqlQueue:
     def _moment(self, connection: Connection) -> ending.Moment:
         return ending.Moment(self._clock.now(connection), self._now(), self._times)
 
-    def _settle(self) -> None:
+    @property
+    def times(self) -> Times:
+        """How long its leases last."""
+        return self._times
+
+    def settle(self) -> None:
         """End what is over, so that nobody is shown a lease of which nothing was heard for long."""
         if self._may_look:
             with reading(self._database) as connection:
@@ -235,7 +241,7 @@ class SqlQueue:
         What is over is ended before.
         """
         if not self._may_look:
-            self._settle()
+            self.settle()
         with reading(self._database) as connection:
             now = self._clock.now(connection)
             row = connection.execute(GLANCE, {"machine": machine, "now": now}).one()
@@ -243,7 +249,7 @@ class SqlQueue:
                 found = [] if row.busy else heads(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat
                 return None if heard and not found else found
-        self._settle()
+        self.settle()
         return []
 
     @property

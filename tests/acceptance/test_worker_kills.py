@@ -86,14 +86,18 @@ class Site:
         common = self.commands.environment() | {
             "BENCHLOCK_LEASE": str(LEASE),
             "BENCHLOCK_HOST_LOCK": str(self.folder / "host.lock"),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
         benchlock = str(BENCHLOCK)
         serve = [benchlock, "--registry", str(self.commands.registry), "serve", "--open", "--port", str(port)]
         url = f"http://127.0.0.1:{port}"
         self.server = Process("server", serve, common, self.folder)
         self.workers = [
-            Process(name, [benchlock, "--registry", url, "worker", "--machine", name], common, self.folder)
+            Process(
+                name,
+                [benchlock, "--registry", url, "worker", "--machine", name],
+                common | {"XDG_CACHE_HOME": str(self.folder / "cache" / name)},
+                self.folder,
+            )
             for name in ("m1", "m2")
         ]
 

@@ -179,6 +179,17 @@ def test_a_lease_of_which_nothing_is_heard_is_lost_and_its_run_abandoned(bench: 
     assert bench.records.get(second).start.attempt == 2
 
 
+def test_a_lease_that_is_over_does_not_hold_though_nobody_looked_at_its_job(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    assert bench.queue.holds(lease.fence)
+    bench.clock.time += TIMES.lease + 1
+    assert not bench.queue.holds(lease.fence)
+    assert bench.outcome(run) == "abandoned"
+
+
 def test_a_beat_holds_a_lease_and_one_that_is_late_does_too_where_nobody_looked(bench: Bench) -> None:
     bench.enrol(1)
     job = bench.submit()

@@ -37,7 +37,7 @@ class Reached(HttpQueue):
 def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(database)
     behind = made.queue
-    for resource in ("jobs", "leases"):
+    for resource in ("jobs", "leases", "held"):
         monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))

@@ -9,6 +9,7 @@ from litestar import Litestar, Router, post, put
 from litestar.openapi.spec import Example
 from litestar.params import Body
 
+from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import RUN
 from api.http.logs import log
@@ -96,17 +97,19 @@ def routes(service: Service) -> Router:
 
 
 def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
-    """While the service runs, again and again, runs whose hold has ended are recorded as abandoned."""
+    """While the service runs, again and again, runs whose hold or whose lease has ended are recorded as abandoned."""
     held = HeldRuns(service.registry.database, now, Times(service.settings.lease_seconds))
+    queue = open_queue(service.registry)
 
     def look() -> None:
+        queue.settle()
         for run in held.reap() if held.is_any() else ():
             log.warning("abandoned", extra={"fields": {"run": run}})
 
     async def again_and_again() -> None:
         act_as(SERVER)
         while True:
-            await asyncio.sleep(held.times.grace - held.times.beat)
+            await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
             try:
                 await service.work.do(look)
             except BenchlockError as error:

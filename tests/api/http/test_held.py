@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
+from api.dispatching import open_queue
 from api.http.app import create_app
 from api.http.logs import JsonLines
 from api.http.settings import Settings
@@ -22,6 +23,8 @@ from evaluator.records.runs import RunEnd
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
+from tests.support.queues import BOOT, facts, keep_lock, machine, wish
+from tests.support.queues import start as begin
 from tests.support.variants import variant
 
 BLOB = b"predictions"
@@ -103,6 +106,24 @@ def test_an_end_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dic
 def impatient(registry: Registry) -> Iterator[Client]:
     with TestClient(create_app(registry, Settings(lease_seconds=0.2)), raise_server_exceptions=False) as client:
         yield client
+
+
+def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_for_its_job(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHLOCK_LEASE", "0.2")
+    keep_lock(registry.database)
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts())
+    queue.submit(wish())
+    lease = queue.lease(machine(1), BOOT)
+    assert lease is not None
+    begun = queue.begin(lease.fence, begin())
+    assert begun is not None
+    with TestClient(create_app(registry), raise_server_exceptions=False) as client:
+        while (end := registry.records.get(begun.id).end) is None:
+            client.get("/v1/health")
+    assert end.outcome == "abandoned"
 
 
 def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: Registry, lock: Lock) -> None:

@@ -151,7 +151,12 @@ class Queue(Protocol):
         """A job that the machine may take, none where there is none or where it has one."""
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
-        """Record that the lease's run starts, as it is recorded; None where the lease holds no more."""
+        """Record that the lease's run starts, as it is recorded; None where the lease holds no more.
+
+        Raises:
+            IncompleteRecordError: something that every record has is missing.
+            InvalidInputError: it starts in the future, or another run has its id.
+        """
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Hold the lease for its length from now on."""
@@ -161,6 +166,8 @@ class Queue(Protocol):
 
         Raises:
             FencedError: the lease holds no more; its run is recorded as abandoned.
+            InvalidInputError: it ends in the future, without what every end says, or as abandoned.
+            IntegrityError: over HTTP, the end does not fit the lock.
         """
 
     def release(self, fence: Fence, ended: Ended, reason: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
+from evaluator.dispatch.admitting import check_begun, check_over
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine
 from evaluator.dispatch.matching import MachineFacts
@@ -131,6 +132,7 @@ class SqlQueue:
                 return None
             if held.run is not None:
                 return load_run(connection, start.id).start
+            check_begun(connection, start, self._now())
             recorded = replace(start, attempt=runs_of(connection, start.lock) + 1)
             record_start(connection, recorded, fence)
             connection.execute(update(leases).where(leases.c.fence == fence).values(run=start.id))
@@ -157,6 +159,7 @@ class SqlQueue:
                 raise FencedError(f"lease {fence} has no {run}", where=run)
             held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if held is not None:
+                check_over(load_run(connection, run).start, end, moment.at)
                 ending.end_lease(connection, held, ending.ended_by(end), end.failure_message, moment, end)
                 self._clock.note(connection, moment.now)
             elif _is_abandoned(connection, run):

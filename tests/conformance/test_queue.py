@@ -7,6 +7,8 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from hypothesis.stateful import (
 from sqlalchemy import Engine, select
 
 from artifacts.digest import digest_bytes
-from artifacts.errors import UnknownNameError
+from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
@@ -214,6 +216,24 @@ def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     assert bench.queue.commit(lease.fence, asked.id, end()) == done
     with reading(bench.database) as connection:
         assert len(connection.execute(select(job_results)).all()) == 1
+
+
+def test_a_run_that_cannot_be_is_not_recorded_and_the_lease_goes_on(bench: Bench) -> None:
+    bench.enrol(1, 2)
+    bench.submit()
+    bench.submit()
+    lease, other = bench.lease(1), bench.lease(2)
+    future = NOON + timedelta(days=9999)
+    with pytest.raises(InvalidInputError, match="the clock here says"):
+        bench.queue.begin(lease.fence, start(started_at=future))
+    run = bench.begun(lease)
+    with pytest.raises(InvalidInputError, match="another run has the id"):
+        bench.queue.begin(other.fence, start(run))
+    with pytest.raises(InvalidInputError, match="cannot end as abandoned"):
+        bench.queue.commit(lease.fence, run, end("abandoned"))
+    with pytest.raises(InvalidInputError, match="the clock here says"):
+        bench.queue.commit(lease.fence, run, replace(end(), ended_at=future))
+    assert bench.queue.commit(lease.fence, run, end()).state == "done"
 
 
 @pytest.mark.parametrize("failure", ["timeout", "golden", "out-of-memory"])

@@ -17,10 +17,12 @@ from api.wire import jobs as wire
 from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
-from evaluator.records.runs import RunEnd, RunId
+from evaluator.records.documents import check_fit
+from evaluator.records.runs import Run, RunEnd, RunId
+from registry.lockfile import load
 
 _LOOKS: Final = 1.0
 """Seconds between two looks for work, for a machine that waits."""
@@ -227,6 +229,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
         responses=answers(
             "refused",
             "invalid-input",
+            "integrity",
             body=True,
             success={200: content(wire.JobOnWire, "What becomes of the job.", JOB)},
         ),
@@ -249,7 +252,17 @@ def _fence(text: str) -> Fence:
 def _committed(registry: Registry, queue: Queue, fence: Fence, run: RunId, end: RunEnd) -> Job:
     with registry.store.writing():
         _check_blobs(registry, tuple(end.blobs.values()))
+        _check_fit(registry, run, end)
         return queue.commit(fence, run, end)
+
+
+def _check_fit(registry: Registry, run: RunId, end: RunEnd) -> None:
+    """Nothing, where the end fits the lock of its run; of a run that is not here the queue says so."""
+    try:
+        start = registry.records.get(run).start
+    except UnknownNameError:
+        return
+    check_fit(Run(start, end), load(registry.catalogue.get_lock(start.lock), start.lock))
 
 
 def _check_blobs(registry: Registry, blobs: tuple[Descriptor, ...]) -> None:

@@ -1,0 +1,43 @@
+"""What is refused of a run that a worker records: another machine says it, and whoever reads it later believes it."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from artifacts.errors import InvalidInputError
+from evaluator.dispatch.held import SKEW
+from evaluator.records.documents import check_past
+from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_start
+from evaluator.records.tables import runs
+
+
+def check_begun(connection: Connection, start: RunStart, now: datetime) -> None:
+    """Nothing, where a run may start so.
+
+    Raises:
+        IncompleteRecordError: something that every record has is missing.
+        InvalidInputError: it starts in the future, or another run has its id.
+    """
+    check_start(start)
+    check_past(Run(start, None), now + SKEW)
+    if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is not None:
+        raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+
+
+def check_over(start: RunStart, end: RunEnd, now: datetime) -> None:
+    """Nothing, where a run under a lease may end so.
+
+    Raises:
+        IncompleteRecordError: the end says no time zone.
+        InvalidInputError: it ends in the future, or as nobody but the queue says of a run.
+    """
+    if end.outcome == "abandoned":
+        raise InvalidInputError(
+            f"{start.id} cannot end as abandoned: that is the end of a run whose lease was lost",
+            where=start.id,
+            next_step="say that it was cancelled, or that it failed",
+        )
+    if end.ended_at.tzinfo is None:
+        check_end(start, end)  # says so
+    check_past(Run(replace(start, started_at=end.ended_at), None), now + SKEW)

@@ -1,0 +1,47 @@
+"""What workers ask of a server, where that is more than a queue in a database is asked."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from api.dispatching import open_queue
+from api.wire.runs import begun_on_wire, over_on_wire
+from api.wiring import Registry
+from evaluator.dispatch.matching import Wants
+from evaluator.dispatch.queue import JobWish, Lease, new_job_id
+from registry.lockfile import Lock
+from tests.api.http.conftest import Client
+from tests.evaluator.dispatch.test_held import END, start_of
+from tests.support.queues import BOOT, CPU, facts, machine
+from tests.support.recorded import NOON, metric
+from tests.support.variants import variant
+
+
+@pytest.fixture
+def lock(registry: Registry) -> Lock:
+    made = variant({}).lock
+    registry.catalogue.put_lock(made)
+    return made
+
+
+@pytest.fixture
+def lease(registry: Registry, lock: Lock) -> Lease:
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts())
+    queue.submit(JobWish(new_job_id(NOON), lock.id, Wants((CPU,), {}, cpus=1)))
+    found = queue.lease(machine(1), BOOT)
+    assert found is not None
+    return found
+
+
+def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lease, lock: Lock) -> None:
+    path, start = f"/v1/leases/{lease.fence}/run", start_of(lock)
+    assert client.post(path, json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200
+    odd = replace(END, blobs={}, outcome="cancelled", metrics=(replace(metric("top1", 1.0), version=7),))
+    refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(over_on_wire(odd))})
+    assert refused.json()["code"] == "integrity", refused.text
+    assert "by definition 7" in refused.json()["detail"]
+    fitting = msgspec.to_builtins(over_on_wire(replace(odd, metrics=())))
+    done = client.put(path, json={"run": start.id, "end": fitting})
+    assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from artifacts.digest import Digest
-from artifacts.errors import UnavailableError
+from artifacts.errors import InvalidInputError, UnavailableError
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import FencedError, Job, Lease, Queue
 from evaluator.dispatch.times import since_boot
@@ -64,7 +64,12 @@ class LeasedJournal:
         return Run(self._start, self._end)
 
     def _insist(self, ask: Callable[[], _Answer], seconds: float) -> _Answer:
-        """Ask until the queue answers, for ``seconds``: every verb may be said again."""
+        """Ask until the queue answers, for ``seconds``: every verb may be said again.
+
+        Raises:
+            UnavailableError: it does not answer, or does not take what this machine says, which may be in its clock:
+                another machine may do better.
+        """
         first = since_boot()
         while True:
             try:
@@ -72,4 +77,8 @@ class LeasedJournal:
             except UnavailableError:
                 if since_boot() - first > seconds:
                     raise
+            except InvalidInputError as error:
+                raise UnavailableError(
+                    f"the queue does not take the record of this machine: {error.what}", where=error.where
+                ) from error
             time.sleep(self._lease.times.beat / 4)

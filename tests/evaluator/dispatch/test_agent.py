@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -126,6 +127,15 @@ def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(
         thread.join()
     assert held == [True]
     assert site.job(job).state in ("queued", "delayed", "leased")
+
+
+def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = site.submit()
+    monkeypatch.setattr(site.queue, "_now", lambda: datetime.now(UTC) - timedelta(days=1))
+    site.agent().work(once=True)
+    found = site.job(job)
+    assert (found.state, found.tally.engine) == ("delayed", 1)
+    assert "the clock here says" in (found.reason or "")
 
 
 class Late(SqlQueue):

@@ -1,15 +1,34 @@
-"""What is refused of a run that a worker records: another machine says it, and whoever reads it later believes it."""
+"""What is refused of a job that is submitted again, and of a run that a worker records.
+
+Another machine says it, and whoever reads it later believes it.
+"""
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from artifacts.errors import InvalidInputError
 from evaluator.dispatch.held import SKEW
+from evaluator.dispatch.queue import JobWish
 from evaluator.records.documents import check_past
 from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_start
 from evaluator.records.tables import runs
+from registry.access.actors import acting
+
+
+def check_same(job: Row[Any], wish: JobWish) -> None:
+    """Nothing, where ``job`` is what was submitted as ``wish`` before.
+
+    Raises:
+        ForbiddenError: another submitted it.
+        InvalidInputError: it is another job.
+    """
+    acting().require_own(job.owner, wish.id)
+    asked = (wish.lock, wish.wants.digest, wish.allow_code)
+    if (job.lock, job._mapping["class"], job.allow_code) != asked:  # noqa: SLF001 - SQLAlchemy's public name for it
+        raise InvalidInputError(f"another job has the id {wish.id}", where=wish.id, next_step="make one")
 
 
 def check_begun(connection: Connection, start: RunStart, now: datetime) -> None:

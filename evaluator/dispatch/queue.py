@@ -116,10 +116,12 @@ class Queue(Protocol):
     """Jobs, and who has them. Every verb may be called again when its answer was lost."""
 
     def submit(self, wish: JobWish) -> Job:
-        """Queue a job whose lock the registry has.
+        """Queue a job whose lock the registry has; the same wish again changes nothing.
 
         Raises:
             UnknownNameError: it has not.
+            InvalidInputError: another job has its id.
+            ForbiddenError: another token submitted it.
         """
 
     def job(self, job: JobId) -> Job:

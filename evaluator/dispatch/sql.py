@@ -9,11 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
-from evaluator.dispatch.admitting import check_begun, check_over
+from evaluator.dispatch.admitting import check_begun, check_over, check_same
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine
 from evaluator.dispatch.matching import MachineFacts
@@ -54,11 +53,12 @@ class SqlQueue:
         self._name: str | None = None
 
     def submit(self, wish: JobWish) -> Job:
-        try:
-            with writing(self._database) as connection:
+        with writing(self._database) as connection:
+            known = connection.execute(select(jobs).where(jobs.c.id == wish.id)).first()
+            if known is None:
                 self._insert(connection, wish)
-        except IntegrityError:  # somebody else submitted it at this moment
-            return self.job(wish.id)
+            else:
+                check_same(known, wish)
         return self.job(wish.id)
 
     def job(self, job: JobId) -> Job:
@@ -187,8 +187,6 @@ class SqlQueue:
             return queue_id(connection)
 
     def _insert(self, connection: Connection, wish: JobWish) -> None:
-        if connection.execute(select(jobs.c.id).where(jobs.c.id == wish.id)).first() is not None:
-            return
         if connection.execute(select(locks.c.id).where(locks.c.id == wish.lock)).first() is None:
             raise UnknownNameError(f"the registry has no lock {wish.lock}", next_step="store the lock first")
         values = {

@@ -123,6 +123,18 @@ def test_the_same_wish_again_is_the_same_job(bench: Bench) -> None:
     assert len(bench.queue.jobs()) == 1
 
 
+def test_an_id_that_another_job_has_is_refused(bench: Bench) -> None:
+    asked = wish()
+    with acting_as(Actor("token/mine", Scopes.parse(["run"]))):
+        bench.queue.submit(asked)
+        for other in (replace(asked, wants=CONFINED), replace(asked, allow_code=True)):
+            with pytest.raises(InvalidInputError, match="another job has the id"):
+                bench.queue.submit(other)
+    with acting_as(Actor("token/other", Scopes.parse(["run"]))), pytest.raises(ForbiddenError):
+        bench.queue.submit(asked)
+    assert len(bench.queue.jobs()) == 1
+
+
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
     with pytest.raises(UnknownNameError, match="no lock"):
         bench.queue.submit(JobWish(new_job_id(NOON), digest_bytes(b"another lock"), ANY))

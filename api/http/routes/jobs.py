@@ -77,7 +77,7 @@ def routes(service: Service) -> Router:
         opt=RUN,
         status_code=201,
         summary="Leave a run to the workers",
-        responses=answers("unknown-name", "integrity", "unavailable", body=True, success=_job(201)),
+        responses=answers("unknown-name", "invalid-input", "integrity", "unavailable", body=True, success=_job(201)),
     )
     async def submit(data: AskedIn) -> wire.JobOnWire:
         """A lock that is kept here (`POST /v1/locks`), run once. `explanation` says who may take it."""

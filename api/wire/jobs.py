@@ -9,7 +9,18 @@ from api.wire.artifacts import DigestText
 from api.wire.runs import RunBegun, RunOver, RunText
 from artifacts.digest import Digest
 from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import Beat, Explanation, Fence, Job, JobId, Lease, Machine, MachineId, Standing
+from evaluator.dispatch.queue import (
+    LONGEST_REASON,
+    Beat,
+    Explanation,
+    Fence,
+    Job,
+    JobId,
+    Lease,
+    Machine,
+    MachineId,
+    Standing,
+)
 from evaluator.dispatch.states import JobState, Phase, Tally
 from evaluator.dispatch.times import Times
 from evaluator.records.runs import Isolation, RunId
@@ -17,7 +28,7 @@ from evaluator.records.runs import Isolation, RunId
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
 Boot = Annotated[str, Meta(min_length=1, max_length=64)]
-Reason = Annotated[str, Meta(max_length=4000)]
+Reason = Annotated[str, Meta(max_length=LONGEST_REASON)]
 FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
 """How an agent gives a lease back that has no run. That nobody heard of it is the queue's to say."""

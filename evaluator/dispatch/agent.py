@@ -16,7 +16,7 @@ from evaluator.dispatch import hostlock
 from evaluator.dispatch.journal import LeasedJournal
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.pulse import Pulse
-from evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
+from evaluator.dispatch.queue import LONGEST_REASON, FencedError, Lease, MachineId, Queue
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.times import boot_id, since_boot
 from evaluator.records.runs import RunId
@@ -123,7 +123,7 @@ class Agent:
         """Whether the lease was used: not where the machine is no more what the queue took it for."""
         changes = self._changes(engine)
         if self._stopping or changes:
-            self.queue.release(lease.fence, "returned", "; ".join(changes) or "its agent was asked to end")
+            self._give_back(lease, "returned", "; ".join(changes) or "its agent was asked to end")
             return False
         self.workshop.say(f"{lease.job}: {lease.lock}")
         with Pulse(self.queue, lease, self._over, asked) as pulse:
@@ -162,7 +162,10 @@ class Agent:
             reason = "it was cancelled" if pulse.verdict == "cancel" else "its agent was asked to end"
         self.workshop.say(f"{lease.job}: given back: {reason}")
         with suppress(BenchlockError):  # else its lease ends by itself
-            self.queue.release(lease.fence, _ended(trouble), reason)
+            self._give_back(lease, _ended(trouble), reason)
+
+    def _give_back(self, lease: Lease, ended: Ended, reason: str) -> None:
+        self.queue.release(lease.fence, ended, reason[:LONGEST_REASON])
 
     def _enrol(self) -> None:
         engine = self.workshop.connect()

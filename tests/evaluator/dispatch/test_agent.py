@@ -6,16 +6,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from artifacts.errors import UnavailableError
+from artifacts.digest import Digest
+from artifacts.errors import InvalidInputError, UnavailableError
 from evaluator.dispatch.hostlock import host_lock
-from evaluator.dispatch.queue import Beat, Fence, Lease, MachineId
+from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.states import Phase
-from registry.lockfile import load
+from evaluator.dispatch.states import Ended, Phase
+from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
 from tests.support.stub_harness import events
 
@@ -127,6 +129,25 @@ def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(
         thread.join()
     assert held == [True]
     assert site.job(job).state in ("queued", "delayed", "leased")
+
+
+def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site: Site) -> None:
+    class Strict(SqlQueue):
+        """As a server is, which takes a reason of so many characters."""
+
+        def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+            if len(reason) > LONGEST_REASON:
+                raise InvalidInputError("the reason is too long")
+            super().release(fence, ended, reason)
+
+    def fetch(_: Digest) -> Lock:
+        raise UnavailableError("no " * LONGEST_REASON)
+
+    job = site.submit()
+    agent = site.agent(queue=Strict(site.database, site.queue._now, site.times))
+    agent.workshop = replace(agent.workshop, fetch=fetch)
+    agent.work(once=True)
+    assert site.job(job).state == "delayed"
 
 
 def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final
 
 from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
 from evaluator.dispatch import hostlock
 from evaluator.dispatch.journal import LeasedJournal
 from evaluator.dispatch.matching import MachineFacts
@@ -112,12 +112,25 @@ class Agent:
                     self._tell(taken)
                     return False
                 asked = since_boot()
-                lease = self.queue.lease(self.machine, boot_id())
+                lease = self._ask()
                 if lease is None:
                     return False
                 return self._perform(lease, asked, descriptor, engine)
             finally:
                 _close(engine)
+
+    def _ask(self) -> Lease | None:
+        """A job, where there is one.
+
+        Raises:
+            UnknownNameError: the queue has no such machine any more: its database is an older one, or another. What the
+                machine is will be told anew.
+        """
+        try:
+            return self.queue.lease(self.machine, boot_id())
+        except UnknownNameError:
+            self._facts = None
+            raise
 
     def _perform(self, lease: Lease, asked: float, descriptor: int, engine: Engine | None) -> bool:
         """Whether the lease was used: not where the machine is no more what the queue took it for."""

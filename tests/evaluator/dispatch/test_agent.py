@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
@@ -17,6 +18,7 @@ from evaluator.dispatch.hostlock import host_lock
 from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
+from registry.catalogue.database import changing
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
 from tests.support.stub_harness import events
@@ -148,6 +150,27 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
     agent.workshop = replace(agent.workshop, fetch=fetch)
     agent.work(once=True)
     assert site.job(job).state == "delayed"
+
+
+def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -> None:
+    class Forgetful(SqlQueue):
+        """Its database is an older one by the first question for work; it does not bear many."""
+
+        asked = 0
+
+        def lease(self, machine: MachineId, boot: str) -> Lease | None:
+            self.asked += 1
+            if self.asked == 1:
+                with changing(site.database) as connection:
+                    for table in ("eligible", "machines"):
+                        connection.execute(text(f"DELETE FROM {table}"))
+            if self.asked > 5:
+                terminate()
+            return super().lease(machine, boot)
+
+    job = site.submit()
+    assert site.agent(queue=Forgetful(site.database, site.queue._now, site.times)).work(once=True) == 1
+    assert site.job(job).state == "done"
 
 
 def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

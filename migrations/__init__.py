@@ -12,7 +12,7 @@ from registry.catalogue.database import reading, writing
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0010"
+HEAD = "0011"
 """The newest revision: a test compares it with the revisions themselves."""
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
 from api.wire import jobs as wire
+from api.wire.cursors import cursor_of
 from api.wire.locks import Given, KeptLock
 from api.wire.problems import Problem, error_of
 from api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
@@ -32,6 +34,7 @@ from evaluator.records.runs import RunEnd, RunId, RunStart
 
 _T = TypeVar("_T")
 _FAILED: Final = 400
+_PAGE: Final = 1000
 _JSON: Final = {"content-type": "application/json"}
 
 
@@ -66,8 +69,18 @@ class HttpQueue:
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
         self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document()))
 
-    def machines(self) -> Sequence[Machine]:
-        return [wire.machine_of(one) for one in self._ask("GET", "machines", wire.MachinePage).machines]
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        found: list[Machine] = []
+        cursor = "" if after is None else cursor_of((after,))
+        while limit is None or len(found) < limit:
+            asked = {"limit": _PAGE if limit is None else min(limit - len(found), _PAGE), "cursor": cursor}
+            path = f"machines?{urlencode({name: value for name, value in asked.items() if value})}"
+            page = self._ask("GET", path, wire.MachinePage)
+            found += map(wire.machine_of, page.machines)
+            if isinstance(page.next, msgspec.UnsetType):
+                break
+            cursor = page.next
+        return found
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))

@@ -108,9 +108,10 @@ class MachineOnWire(Struct, frozen=True, kw_only=True):
 
 
 class MachinePage(Struct, frozen=True, kw_only=True):
-    """Every machine, by name."""
+    """Machines, by name; ``next`` where there are more."""
 
     machines: tuple[MachineOnWire, ...]
+    next: str | UnsetType = UNSET
 
 
 class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

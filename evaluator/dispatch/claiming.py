@@ -46,12 +46,13 @@ DUE = text(f"SELECT {_DUE}")
 GLANCE = text(f"""
 SELECT
     (SELECT machines.seen FROM machines WHERE machines.id = :machine) AS seen,
+    (SELECT machines.owner FROM machines WHERE machines.id = :machine) AS owner,
     EXISTS (SELECT 1 FROM lease_slots WHERE lease_slots.machine = :machine) AS busy,
     {_DUE} AS due
 """)  # noqa: S608 - our own words
 """What a machine that asks for work must know, before anything is written."""
 
-SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining")
+SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner")
 """The machine is heard of, and its row is this transaction's until its end: nobody else gives it a job."""
 
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")

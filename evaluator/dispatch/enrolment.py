@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from evaluator.dispatch.ending import Moment
 from evaluator.dispatch.matching import MachineFacts, Wants, lacks
+from evaluator.dispatch.owners import owner_of
 from evaluator.dispatch.queue import MachineId
 from evaluator.dispatch.tables import classes, dispatch, eligible, machines
 from evaluator.dispatch.times import queue_id
@@ -23,13 +25,25 @@ def keep_class(connection: Connection, wants: Wants) -> str:
     return digest
 
 
-def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: MachineFacts, now: float) -> None:
-    """The machine as it is now; where its facts are new it is held against every class."""
-    known = connection.execute(select(machines.c.digest).where(machines.c.id == machine)).scalar()
-    if known is None or known != facts.digest:
+def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: MachineFacts, moment: Moment) -> None:
+    """The machine as it is now; where its facts are new it is held against every class.
+
+    Raises:
+        As ``owner_of``.
+    """
+    of_it = select(machines.c.digest, machines.c.owner).where(machines.c.id == machine)
+    row = connection.execute(of_it).first()
+    if row is None or row.digest != facts.digest:
         _alone(connection)
-        known = connection.execute(select(machines.c.digest).where(machines.c.id == machine)).scalar()
-    values = {"boot": boot, "facts": facts.document(), "digest": facts.digest, "seen": now}
+        row = connection.execute(of_it).first()
+    known, before = (None, None) if row is None else (row.digest, row.owner)
+    values = {
+        "boot": boot,
+        "facts": facts.document(),
+        "digest": facts.digest,
+        "seen": moment.now,
+        "owner": owner_of(connection, machine, before, moment.at),
+    }
     if known is None:
         connection.execute(insert(machines), {"id": machine, "faults": 0, **values})
     else:

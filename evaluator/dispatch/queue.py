@@ -143,16 +143,26 @@ class Queue(Protocol):
         """Why the job is where it is."""
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
-        """Say what a machine is, before it asks for work and whenever that has changed."""
+        """Say what a machine is, before it asks for work and whenever that has changed.
 
-    def machines(self) -> Sequence[Machine]:
-        """Every machine that ever was enrolled."""
+        Raises:
+            ForbiddenError: another token enrolled it.
+            RefusedError: this one has enrolled as many as it may.
+        """
+
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        """Every machine that ever was enrolled, by name: those ``after`` one, and so many, where that is given."""
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Give it no more jobs, or some again where ``why`` is None."""
 
     def lease(self, machine: MachineId, boot: str) -> Lease | None:
-        """A job that the machine may take, none where there is none or where it has one."""
+        """A job that the machine may take, none where there is none or where it has one.
+
+        Raises:
+            UnknownNameError: it was not enrolled.
+            ForbiddenError: another token enrolled it.
+        """
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record that the lease's run starts, as it is recorded; None where the lease holds no more.

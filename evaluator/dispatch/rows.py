@@ -66,14 +66,19 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
     return job_of(row, now)
 
 
-def load_machines(connection: Connection, now: float, times: Times) -> list[Machine]:
-    """Every machine, with the job that it has."""
+def load_machines(
+    connection: Connection, now: float, times: Times, *, after: MachineId | None = None, limit: int | None = None
+) -> list[Machine]:
+    """Every machine, by name, with the job that it has: those ``after`` one, and so many, where that is given."""
     query = (
         select(machines, leases.c.job)
         .outerjoin(lease_slots, lease_slots.c.machine == machines.c.id)
         .outerjoin(leases, leases.c.fence == lease_slots.c.fence)
         .order_by(machines.c.id)
+        .limit(limit)
     )
+    if after is not None:
+        query = query.where(machines.c.id > after)
     return [
         Machine(
             id=MachineId(row.id),

@@ -16,6 +16,7 @@ from evaluator.dispatch.admitting import check_begun, check_over, check_same
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine
 from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.owners import check_own
 from evaluator.dispatch.queue import (
     Beat,
     Explanation,
@@ -97,12 +98,12 @@ class SqlQueue:
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
         with changing(self._database) as connection:
-            keep_machine(connection, machine, boot, facts, self._clock.now(connection))
+            keep_machine(connection, machine, boot, facts, self._moment(connection))
 
-    def machines(self) -> Sequence[Machine]:
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         self.settle()
         with reading(self._database) as connection:
-            return load_machines(connection, self._clock.now(connection), self._times)
+            return load_machines(connection, self._clock.now(connection), self._times, after=after, limit=limit)
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         with writing(self._database) as connection:
@@ -120,6 +121,7 @@ class SqlQueue:
             row = connection.execute(SEEN, {"machine": machine, "now": now}).first()
             if row is None:
                 raise _unknown(machine)
+            check_own(row.owner, machine)
             if row.draining is not None or connection.execute(BUSY, {"machine": machine}).first() is not None:
                 return None
             seq = claim(connection, machine, seen)
@@ -246,6 +248,7 @@ class SqlQueue:
         with reading(self._database) as connection:
             now = self._clock.now(connection)
             row = connection.execute(GLANCE, {"machine": machine, "now": now}).one()
+            check_own(row.owner, machine)
             if not row.due:
                 found = [] if row.busy else heads(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat

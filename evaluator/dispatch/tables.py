@@ -43,6 +43,8 @@ machines = Table(
     Column("draining", TEXT),  # why it gets no jobs; null where it gets some
     Column("faults", WHOLE, nullable=False),  # leases in a row for which it had other bytes than were locked
     Column("seen", Float, nullable=False),
+    Column("owner", TEXT),  # the token that enrolled it; null where nobody is asked for one, or from before
+    Column("faulty", JSON),  # the locks of those leases, each once
     sqlite_with_rowid=False,
 )
 
@@ -109,6 +111,7 @@ leases = Table(  # one row a lease, ever: its number is the fence
     Column("run", RUN_ID, ForeignKey("runs.id"), unique=True),
     Column("ended", letters(16)),  # null as long as it holds
     Column("reason", TEXT),
+    Column("nonce", TEXT),  # of the question that it answers
     Index(None, "job", "fence"),
     sqlite_autoincrement=True,
 )

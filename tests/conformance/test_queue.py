@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from sqlalchemy import Engine, select
 
 from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
@@ -38,6 +38,7 @@ from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
 from registry.access.scopes import Scopes
+from registry.access.tokens import TokenId, Tokens
 from registry.catalogue.database import open_engine, open_server, reading, writing
 from tests.support.postgresql import PostgresServer
 from tests.support.queue_model import QueueModel
@@ -60,6 +61,8 @@ from tests.support.queues import (
 from tests.support.recorded import NOON
 
 pytestmark = pytest.mark.databases
+RUN = Scopes.parse(["run"])
+MINE, OTHER = Actor("token/mine", RUN), Actor("token/other", RUN)
 
 
 class Bench:
@@ -95,6 +98,12 @@ class Bench:
         return None if found is None else found.outcome
 
 
+def tokens_of(database: Engine, count: int) -> list[TokenId]:
+    """Tokens that somebody is let in with."""
+    made = Tokens(database, lambda: datetime.now(UTC))
+    return [made.create("a-worker", RUN)[0].id for _ in range(count)]
+
+
 @pytest.fixture
 def bench(database: Engine) -> Bench:
     return Bench(database)
@@ -125,12 +134,12 @@ def test_the_same_wish_again_is_the_same_job(bench: Bench) -> None:
 
 def test_an_id_that_another_job_has_is_refused(bench: Bench) -> None:
     asked = wish()
-    with acting_as(Actor("token/mine", Scopes.parse(["run"]))):
+    with acting_as(MINE):
         bench.queue.submit(asked)
         for other in (replace(asked, wants=CONFINED), replace(asked, allow_code=True)):
             with pytest.raises(InvalidInputError, match="another job has the id"):
                 bench.queue.submit(other)
-    with acting_as(Actor("token/other", Scopes.parse(["run"]))), pytest.raises(ForbiddenError):
+    with acting_as(OTHER), pytest.raises(ForbiddenError):
         bench.queue.submit(asked)
     assert len(bench.queue.jobs()) == 1
 
@@ -391,9 +400,9 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
 
 def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     bench = Bench(database)
-    bench.enrol(1)
-    mine, other = (Actor(name, Scopes.parse(["run"])) for name in ("token/mine", "token/other"))
+    mine, other = MINE, OTHER
     with acting_as(mine):
+        bench.enrol(1)
         job = bench.submit()
         lease = bench.lease(1)
         run = bench.begun(lease)
@@ -408,6 +417,49 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     with acting_as(mine):
         assert bench.queue.beat(lease.fence, "measuring") == "keep"
         assert bench.queue.commit(lease.fence, run, end()).state == "done"
+
+
+def test_a_machine_belongs_to_the_token_that_enrolled_it(bench: Bench, database: Engine) -> None:
+    mine, other = (Actor(one, RUN) for one in tokens_of(database, 2))
+    with acting_as(mine):
+        bench.enrol(1)
+        bench.submit()
+    with acting_as(other):
+        for refused in (lambda: bench.enrol(1, what=facts(cpus=64)), lambda: bench.lease(1)):
+            with pytest.raises(ForbiddenError, match="m1 belongs to another token"):
+                refused()
+        bench.enrol(2)
+    bench.enrol(1)  # an administrator may, and leaves it whose it is
+    with acting_as(mine):
+        assert bench.queue.machines()[0].facts == facts()
+        assert bench.queue.beat(bench.lease(1).fence, "measuring") == "keep"
+    assert [one.id for one in bench.queue.machines(after=machine(1), limit=1)] == ["m2"]
+    assert [one.id for one in bench.queue.machines(limit=1)] == ["m1"]
+
+
+def test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s(bench: Bench, database: Engine) -> None:
+    old, new = tokens_of(database, 2)
+    with acting_as(Actor(old, RUN)):
+        bench.enrol(1)
+    Tokens(database, lambda: datetime.now(UTC)).revoke(old)
+    with acting_as(Actor(new, RUN)):
+        bench.enrol(1)
+        bench.submit()
+        assert bench.lease(1)
+
+
+def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.dispatch.owners.MOST_OWNED", 2)
+    with acting_as(MINE):
+        bench.enrol(1, 2, 1)
+        with pytest.raises(RefusedError, match="2 machines already"):
+            bench.enrol(3)
+
+
+def test_machines_are_listed_however_many_there_are(bench: Bench) -> None:
+    bench.enrol(1, 2, 3, 4, 5)
+    assert [one.id for one in bench.queue.machines()] == ["m1", "m2", "m3", "m4", "m5"]
+    assert [one.id for one in bench.queue.machines(after=machine(1), limit=3)] == ["m2", "m3", "m4"]
 
 
 def test_an_unknown_machine_gets_nothing(bench: Bench) -> None:

@@ -6,14 +6,17 @@ from typing import Annotated, Any, Final
 from litestar import Router, get, patch, post, put
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
+from msgspec import UNSET
 
 from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN, READ, RUN
+from api.http.pages import Cursor, Limit, bounded
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
 from api.http.service import Service
 from api.wire import jobs as wire
+from api.wire.cursors import cursor_of, key_of
 from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor
@@ -108,21 +111,27 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         "/machines",
         opt=READ,
         summary="List machines",
-        responses=answers(success={200: content(wire.MachinePage, "The machines.", {"machines": [_KNOWN]})}),
+        responses=answers(
+            "invalid-input", success={200: content(wire.MachinePage, "A page of machines.", {"machines": [_KNOWN]})}
+        ),
     )
-    async def machines() -> wire.MachinePage:
-        """Every machine that ever was enrolled."""
-        return wire.MachinePage(machines=tuple(map(wire.machine_on_wire, await work.do(queue.machines))))
+    async def machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
+        """Every machine that ever was enrolled, by name."""
+        most = bounded(limit, service.settings)
+        after = None if cursor is None else MachineId(key_of(cursor, 1)[0])
+        found = await work.do(queue.machines, after=after, limit=most + 1)
+        shown = tuple(map(wire.machine_on_wire, found[:most]))
+        return wire.MachinePage(machines=shown, next=cursor_of((shown[-1].machine,)) if len(found) > most else UNSET)
 
     @put(
         "/machines/{name:str}",
         opt=RUN,
         status_code=204,
         summary="Enrol a machine",
-        responses=answers("invalid-input", body=True),
+        responses=answers("invalid-input", "refused", body=True),
     )
     async def enrol(name: NameIn, data: EnrolIn) -> None:
-        """What it is, before it asks for work and whenever that has changed."""
+        """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
         await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts))
 
     @patch(

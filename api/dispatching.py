@@ -6,6 +6,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.progress import Progress
 from evaluator.dispatch.agent import Agent, Workshop
 from evaluator.dispatch.matching import wants_of
-from evaluator.dispatch.queue import Explanation, JobWish, MachineId, new_job_id
+from evaluator.dispatch.queue import Explanation, JobWish, MachineId, Queue, new_job_id
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.submission import wish_of
 from evaluator.dispatch.times import Times
@@ -55,7 +56,17 @@ def leave(registry: Registry, lock: Lock, isolation: Isolation | None, *, allow_
     return queue.explain(queue.submit(wish).id)
 
 
-def build_agent(registry: Registry, machine: str, progress: Progress, say: Callable[[str], None]) -> Agent:
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """What a worker runs beside containers: ``processes``, and ``code`` of models in them."""
+
+    processes: bool = False
+    code: bool = False
+
+
+def build_agent(
+    registry: Registry, machine: str, permits: Permits, progress: Progress, say: Callable[[str], None]
+) -> Agent:
     """The agent of this machine on an embedded registry; ``machine`` is its name, or empty.
 
     Raises:
@@ -70,7 +81,7 @@ def build_agent(registry: Registry, machine: str, progress: Progress, say: Calla
         return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
 
     workshop = Workshop(registry.home, connect_engine, fetch, build, say)
-    return Agent(open_queue(registry), machine_id(machine), workshop, host_lock_path())
+    return _agent(open_queue(registry), machine, workshop, permits)
 
 
 def is_remote(location: str) -> bool:
@@ -97,7 +108,7 @@ def leave_remotely(location: str, lock: Lock, isolation: Isolation | None, *, al
     return queue.explain(queue.submit(JobWish(new_job_id(now()), lock.id, wants, allow_code)).id)
 
 
-def reach_agent(location: str, machine: str, progress: Progress, say: Callable[[str], None]) -> Agent:
+def reach_agent(location: str, machine: str, permits: Permits, progress: Progress, say: Callable[[str], None]) -> Agent:
     """The agent of this machine for the registry on a server: what it needs and makes goes through a folder here.
 
     Raises:
@@ -117,7 +128,11 @@ def reach_agent(location: str, machine: str, progress: Progress, say: Callable[[
         return Runner(home, store, journal, engine, now, progress, say, id, turn)
 
     workshop = Workshop(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
-    return Agent(queue, machine_id(machine), workshop, host_lock_path())
+    return _agent(queue, machine, workshop, permits)
+
+
+def _agent(queue: Queue, machine: str, workshop: Workshop, permits: Permits) -> Agent:
+    return Agent(queue, machine_id(machine), workshop, host_lock_path(), permits.processes, permits.code)
 
 
 def _session(location: str) -> "Session":

@@ -47,6 +47,13 @@ def machine_document(machine: Machine) -> dict[str, Any]:
     }
 
 
+def machine_words(machine: Machine) -> str:
+    """What it is, and what its worker runs beside containers."""
+    facts = machine.facts
+    more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
+    return ", ".join([facts.host.platform, f"{facts.host.cpus} CPUs", *more])
+
+
 def machine_state(machine: Machine) -> str:
     """One word for it."""
     if machine.gone:

@@ -23,15 +23,24 @@ JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them.")
 @click.command()
 @click.option("--machine", metavar="NAME", default="", help="What this machine is called; default: by its system's id.")
 @click.option("--once", is_flag=True, help="End when one job is over.")
+@click.option("--processes", is_flag=True, help="Run jobs as processes too: as you, with nothing kept from them.")
+@click.option("--allow-code", is_flag=True, help="Run code of models too in those processes.")
 @click.pass_obj
-def worker(invocation: Invocation, machine: str, *, once: bool) -> None:
-    """Take jobs from the registry's queue and measure them here, one at a time."""
-    from api.dispatching import build_agent, is_remote, reach_agent  # noqa: PLC0415
+def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
+    """Take jobs from the registry's queue and measure them here, one at a time, in containers."""
+    from api.dispatching import Permits, build_agent, is_remote, reach_agent  # noqa: PLC0415
 
+    if allow_code and not processes:
+        raise InvalidInputError(
+            "--allow-code is of processes, and this worker runs none",
+            where="worker",
+            next_step="use --processes as well, or leave it out: in containers code may run always",
+        )
+    permits = Permits(processes, allow_code)
     if is_remote(invocation.registry):
-        agent = reach_agent(invocation.registry, machine, invocation.progress, say)
+        agent = reach_agent(invocation.registry, machine, permits, invocation.progress, say)
     else:
-        agent = build_agent(invocation.folder, machine, invocation.progress, say)
+        agent = build_agent(invocation.folder, machine, permits, invocation.progress, say)
     say(f"{agent.machine} takes jobs; SIGTERM ends it, and gives its job back")
     done = agent.work(once=once)
     if invocation.as_json:
@@ -104,7 +113,7 @@ def explain(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
     """List the machines of the queue; drain one, or resume it."""
-    from api.cli.job_documents import machine_document, machine_state  # noqa: PLC0415
+    from api.cli.job_documents import machine_document, machine_state, machine_words  # noqa: PLC0415
     from evaluator.dispatch.queue import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
@@ -116,10 +125,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     if invocation.as_json:
         output.print_json({"machines": [machine_document(one) for one in found]})
         return
-    rows = [
-        [one.id, machine_state(one), f"{one.facts.host.platform}, {one.facts.host.cpus} CPUs", one.draining or ""]
-        for one in found
-    ]
+    rows = [[one.id, machine_state(one), machine_words(one), one.draining or ""] for one in found]
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 

@@ -23,7 +23,9 @@ _HOST: dict[str, Any] = {
     "kernel": "Linux",
     **dict.fromkeys(("governor", "engine", "accelerator", "driver")),
 }
-_FACTS = MachineFacts(HostFacts("linux", "amd64", 64, 1 << 38, (), "none"), None, "A CPU", "Linux", None)
+_FACTS = MachineFacts(
+    HostFacts("linux", "amd64", 64, 1 << 38, (), "none"), None, "A CPU", "Linux", None, processes=True
+)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -19,7 +19,7 @@ from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import LONGEST_REASON, FencedError, Lease, MachineId, Queue
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.times import boot_id, since_boot
-from evaluator.records.runs import RunId
+from evaluator.records.runs import Isolation, RunId
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
 from evaluator.runner.host import Host, this_host
@@ -50,12 +50,18 @@ class Workshop:
 
 @dataclass(slots=True)
 class Agent:
-    """An agent, which lives in the main thread of its process: signals are for it."""
+    """An agent, which lives in the main thread of its process: signals are for it.
+
+    What others submit runs in containers; as a process too where ``processes``, and code of models so where ``code``.
+    The queue knows that, and is not believed.
+    """
 
     queue: Queue
     machine: MachineId
     workshop: Workshop
     lock_file: Path
+    processes: bool = False
+    code: bool = False
     poll: float = _POLL
     _facts: MachineFacts | None = None
     _stopping: bool = False
@@ -154,12 +160,27 @@ class Agent:
             lock = self.workshop.fetch(lease.lock)
             self._interruptible = True
             self._check(pulse)
-            runner.run(lock, isolation=lease.isolation, allow_code=lease.allow_code)
+            isolation, allow_code = self._allowed(lease)
+            runner.run(lock, isolation=isolation, allow_code=allow_code)
         except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the job goes on elsewhere, the agent here
             return error
         finally:
             self._interruptible = False
         return None
+
+    def _allowed(self, lease: Lease) -> tuple[Isolation | None, bool]:
+        """How the lease's lock may run here.
+
+        Raises:
+            UnavailableError: it may not.
+        """
+        if self.processes:
+            return lease.isolation, lease.allow_code and self.code
+        if lease.isolation == "process":
+            raise UnavailableError(
+                "this worker runs containers alone", next_step="start it with --processes if you trust who submits"
+            )
+        return "container", False
 
     def _conclude(self, lease: Lease, journal: LeasedJournal, pulse: Pulse, trouble: BaseException | None) -> None:
         """Say what became of the job, and give it back where no run of it was recorded."""
@@ -189,7 +210,8 @@ class Agent:
 
     def _changes(self, engine: Engine | None) -> tuple[str, ...]:
         """What of the machine is other than the queue was told; it is told."""
-        found = facts_of(this_host(), None if engine is None else engine.version)
+        host = facts_of(this_host(), None if engine is None else engine.version)
+        found = replace(host, processes=self.processes, code=self.processes and self.code)
         before, self._facts = self._facts, found
         if before == found:
             return ()

@@ -19,13 +19,18 @@ from registry.requests import conditions_of
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is: what conditions are held against, and what else must not change under a measurement."""
+    """What a machine is: what conditions are held against, and what else must not change under a measurement.
+
+    ``processes``: it runs jobs that no container confines too; ``code``: those too in which code of the model runs.
+    """
 
     host: HostFacts
     engine: str | None
     cpu_model: str
     kernel: str
     governor: str | None
+    processes: bool = False
+    code: bool = False
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,7 +72,8 @@ class WantedPlatform:
 class Wants:
     """What a job asks of a machine: equal ones are one class.
 
-    ``hardware`` is that of the lock's request; ``confined``: nothing but a container will do.
+    ``hardware`` is that of the lock's request; ``confined``: nothing but a container will do; ``code``: as a process it
+    would run code of the model, which was allowed.
     """
 
     platforms: tuple[WantedPlatform, ...]
@@ -75,6 +81,7 @@ class Wants:
     cpus: int
     isolation: Isolation | None = None
     confined: bool = False
+    code: bool = False
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,7 +99,7 @@ class Wants:
         return conditions_of({"hardware": self.hardware})
 
 
-def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool) -> Wants:
+def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool, code: bool = False) -> Wants:
     """What a run of ``lock`` asks of a machine.
 
     Raises:
@@ -107,7 +114,7 @@ def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool) -> Want
         },
         key=lambda one: (one.os, one.arch, one.device, one.layered, one.finished),
     )
-    made = Wants(tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined)
+    made = Wants(tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined, code)
     _ = made.conditions
     return made
 
@@ -137,14 +144,35 @@ def _more(platform: WantedPlatform, wants: Wants, facts: MachineFacts) -> tuple[
         lacking.append(f"running on the device {platform.device} is not built yet")
     if wants.cpus > facts.host.cpus:
         lacking.append(f"asks for {wants.cpus} CPUs (limits.cpus), this host has {facts.host.cpus}")
-    contained = wants.confined or wants.isolation == "container" or platform.finished
-    if contained and facts.engine is None:
-        lacking.append("needs a container engine, none answers there")
-    if contained and not platform.layered and not platform.finished:
-        lacking.append("needs a container, and the image has no layers")
+    forbidden = _forbids(wants, facts)
+    if wants.confined or wants.isolation == "container" or platform.finished:
+        lacking += _contains(platform, facts, "")
+    elif wants.isolation == "process":
+        lacking += [] if forbidden is None else [forbidden]
+    elif forbidden is not None:
+        lacking += _contains(platform, facts, f", and {forbidden}")
     if platform.finished and wants.isolation == "process":
         lacking.append("asks for a process, and the image is a finished one, which runs in a container alone")
     return tuple(lacking)
+
+
+def _forbids(wants: Wants, facts: MachineFacts) -> str | None:
+    """Why the machine runs no process of such a job, where it does not."""
+    if not facts.processes:
+        return "its worker runs containers alone (worker --processes)"
+    if wants.code and not facts.code:
+        return "its worker runs no model's code as a process (worker --allow-code)"
+    return None
+
+
+def _contains(platform: WantedPlatform, facts: MachineFacts, why: str) -> list[str]:
+    """What is missing for a container."""
+    lacking = []
+    if facts.engine is None:
+        lacking.append(f"needs a container engine, none answers there{why}")
+    if not platform.layered and not platform.finished:
+        lacking.append(f"needs a container, and the image has no layers{why}")
+    return lacking
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from artifacts.store import FileStore
 from evaluator.dispatch.matching import wants_of
 from evaluator.dispatch.queue import JobId, JobWish, new_job_id
 from evaluator.records.runs import Isolation
-from evaluator.runner.choice import check_code, is_confined
+from evaluator.runner.choice import carries_code, check_code, is_confined
 from evaluator.runner.recording import definitions_of
 from evaluator.runner.verification import read_manifests
 from registry.lockfile import Lock
@@ -38,7 +38,8 @@ def wish_of(
     assert isinstance(model, Model)
     if isolation == "process":
         check_code(model, isolation, allow_code=allow_code)
-    wants = wants_of(lock, isolation, confined=is_confined(model, allow_code=allow_code))
+    confined, code = is_confined(model, allow_code=allow_code), allow_code and carries_code(model)
+    wants = wants_of(lock, isolation, confined=confined, code=code)
     return JobWish(job or new_job_id(now()), lock.id, wants, allow_code)
 
 

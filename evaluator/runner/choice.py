@@ -154,6 +154,11 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
         )
 
 
+def carries_code(model: Model) -> bool:
+    """Whether code travels with the model, which runs with it."""
+    return model.unsafe is True or _code(model) is not None
+
+
 def is_confined(model: Model, *, allow_code: bool) -> bool:
     """Whether the model runs in a container alone."""
     return model.unsafe is True or (_code(model) is not None and not allow_code)

@@ -94,7 +94,7 @@ class Site:
         self.workers = [
             Process(
                 name,
-                [benchlock, "--registry", url, "worker", "--machine", name],
+                [benchlock, "--registry", url, "worker", "--processes", "--machine", name],
                 common | {"XDG_CACHE_HOME": str(self.folder / "cache" / name)},
                 self.folder,
             )

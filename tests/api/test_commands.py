@@ -37,3 +37,10 @@ def test_a_command_that_lacks_a_word_says_so_in_one_line(words: str, capsys: pyt
     what, step = capsys.readouterr().err.splitlines()
     assert what.startswith("error: ")
     assert step == "  next: benchlock --help lists commands and options"
+
+
+def test_a_worker_is_not_told_to_run_code_in_processes_without_being_told_to_run_any(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["worker", "--allow-code"]) == 2
+    assert "use --processes as well" in capsys.readouterr().err

@@ -45,8 +45,17 @@ class Ticking(Clock):
         pass
 
 
-def facts(cpus: int = 2, memory: int = 8 * GIB, engine: str | None = "Engine 27", arch: str = "amd64") -> MachineFacts:
-    return MachineFacts(HostFacts("linux", arch, cpus, memory, (), "no driver"), engine, "A CPU", "Linux 6.1", None)
+def facts(
+    cpus: int = 2,
+    memory: int = 8 * GIB,
+    engine: str | None = "Engine 27",
+    arch: str = "amd64",
+    *,
+    processes: bool = True,
+    code: bool = True,
+) -> MachineFacts:
+    host = HostFacts("linux", arch, cpus, memory, (), "no driver")
+    return MachineFacts(host, engine, "A CPU", "Linux 6.1", None, processes, code)
 
 
 def queue_of(database: Engine, clock: Clock, times: Times = TIMES) -> SqlQueue:

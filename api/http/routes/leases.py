@@ -45,6 +45,8 @@ _FACTS: Any = {
     "cpu_model": "A CPU",
     "kernel": "Linux 6.1",
     "governor": None,
+    "processes": False,
+    "code": False,
 }
 _KNOWN = {
     "machine": _MACHINE,

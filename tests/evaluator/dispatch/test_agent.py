@@ -14,10 +14,13 @@ from sqlalchemy import text
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
+from evaluator.dispatch.agent import facts_of
 from evaluator.dispatch.hostlock import host_lock
 from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
+from evaluator.dispatch.times import boot_id
+from evaluator.runner.host import this_host
 from registry.catalogue.database import changing
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
@@ -171,6 +174,19 @@ def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -
     job = site.submit()
     assert site.agent(queue=Forgetful(site.database, site.queue._now, site.times)).work(once=True) == 1
     assert site.job(job).state == "done"
+
+
+def test_a_worker_runs_no_process_that_it_was_not_told_to_whatever_the_queue_says(site: Site) -> None:
+    job = site.submit()
+    agent = site.agent()
+    agent.processes = False
+    told = facts_of(this_host(), None)
+    agent._facts = told
+    site.queue.enrol(agent.machine, boot_id(), replace(told, processes=True, code=True))
+    agent.work(once=True)
+    found = site.job(job)
+    assert (found.state, found.reason) == ("delayed", "this worker runs containers alone")
+    assert events(site.log) == []
 
 
 def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,8 +85,9 @@ class HttpQueue:
     def drain(self, machine: MachineId, why: str | None) -> None:
         self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))
 
-    def lease(self, machine: MachineId, boot: str) -> Lease | None:
-        found = self._ask("POST", "leases", wire.LeaseAnswer, wire.LeaseAsked(machine=machine, boot=boot)).lease
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        asked = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
+        found = self._ask("POST", "leases", wire.LeaseAnswer, asked).lease
         if found is None:
             return None
         lease = wire.lease_of(found)

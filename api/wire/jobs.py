@@ -28,6 +28,7 @@ from evaluator.records.runs import Isolation, RunId
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
 Boot = Annotated[str, Meta(min_length=1, max_length=64)]
+Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 Reason = Annotated[str, Meta(max_length=LONGEST_REASON)]
 FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
@@ -121,10 +122,14 @@ class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine asks for work, and waits for some so many seconds."""
+    """A machine asks for work, and waits for some so many seconds.
+
+    The same ``nonce`` again is the same question, and has the same answer.
+    """
 
     machine: MachineText
     boot: Boot
+    nonce: Nonce | None = None
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
 
 

@@ -1,5 +1,6 @@
 """The agent of a machine: it takes one job after another, measures each alone, and keeps nothing that it lost."""
 
+import secrets
 import signal
 import threading
 import time
@@ -28,6 +29,8 @@ from registry.lockfile import Lock
 
 _POLL: Final = 1.0
 """Seconds between two questions for work."""
+_NONCE: Final = 16
+"""Bytes of what tells one question from another."""
 
 
 class Halted(KeyboardInterrupt):
@@ -67,6 +70,7 @@ class Agent:
     _stopping: bool = False
     _interruptible: bool = False
     _said: str | None = None
+    _nonce: str = field(default_factory=lambda: secrets.token_hex(_NONCE))
     _fault: threading.Event = field(default_factory=threading.Event)
 
     def work(self, *, once: bool = False) -> int:
@@ -126,17 +130,19 @@ class Agent:
                 _close(engine)
 
     def _ask(self) -> Lease | None:
-        """A job, where there is one.
+        """A job, where there is one; a question whose answer was lost is asked again.
 
         Raises:
             UnknownNameError: the queue has no such machine any more: its database is an older one, or another. What the
                 machine is will be told anew.
         """
         try:
-            return self.queue.lease(self.machine, boot_id())
+            found = self.queue.lease(self.machine, boot_id(), self._nonce)
         except UnknownNameError:
             self._facts = None
             raise
+        self._nonce = secrets.token_hex(_NONCE)
+        return found
 
     def _perform(self, lease: Lease, asked: float, descriptor: int, engine: Engine | None) -> bool:
         """Whether the lease was used: not where the machine is no more what the queue took it for."""

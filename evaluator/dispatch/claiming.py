@@ -5,6 +5,7 @@ taken. One question over all classes at once would sort every job of them.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select, text
 
@@ -48,6 +49,10 @@ SELECT
     (SELECT machines.seen FROM machines WHERE machines.id = :machine) AS seen,
     (SELECT machines.owner FROM machines WHERE machines.id = :machine) AS owner,
     EXISTS (SELECT 1 FROM lease_slots WHERE lease_slots.machine = :machine) AS busy,
+    EXISTS (
+        SELECT 1 FROM lease_slots JOIN leases ON leases.fence = lease_slots.fence
+        WHERE lease_slots.machine = :machine AND leases.nonce = :nonce
+    ) AS asked,
     {_DUE} AS due
 """)  # noqa: S608 - our own words
 """What a machine that asks for work must know, before anything is written."""
@@ -58,8 +63,8 @@ SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING drain
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")
 
 LEASE = text("""
-INSERT INTO leases (job, machine, boot, owner, at)
-SELECT jobs.id, :machine, :boot, :owner, :now FROM jobs WHERE jobs.seq = :seq RETURNING fence
+INSERT INTO leases (job, machine, boot, owner, nonce, at)
+SELECT jobs.id, :machine, :boot, :owner, :nonce, :now FROM jobs WHERE jobs.seq = :seq RETURNING fence
 """)
 """A lease on a job; its number is the fence."""
 
@@ -70,6 +75,15 @@ TAKE = text("""
 UPDATE jobs SET state = 'leased', phase = 'preparing', fence = :fence, lease_until = :until
 WHERE seq = :seq RETURNING id, lock, isolation, allow_code
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A machine's question for work. The same ``nonce`` again is the same question."""
+
+    machine: MachineId
+    boot: str
+    nonce: str | None
 
 
 def heads(connection: Connection, machine: MachineId, most: int = _HEADS) -> list[int]:

@@ -156,8 +156,10 @@ class Queue(Protocol):
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Give it no more jobs, or some again where ``why`` is None."""
 
-    def lease(self, machine: MachineId, boot: str) -> Lease | None:
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """A job that the machine may take, none where there is none or where it has one.
+
+        The same ``nonce`` again is the same question, whose answer was lost: it has the same answer, where it holds.
 
         Raises:
             UnknownNameError: it was not enrolled.

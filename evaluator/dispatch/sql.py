@@ -5,7 +5,7 @@ changes: a machine's before a job's, and a job's only where nobody has it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
 from evaluator.dispatch.admitting import check_begun, check_over, check_same
-from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, claim, heads
+from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own
@@ -112,8 +112,8 @@ class SqlQueue:
                 raise _unknown(machine)
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
-    def lease(self, machine: MachineId, boot: str) -> Lease | None:
-        seen = self._heads(machine)
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        seen = self._heads(machine, nonce)
         if seen is None:
             return None
         with changing(self._database) as connection:
@@ -122,10 +122,13 @@ class SqlQueue:
             if row is None:
                 raise _unknown(machine)
             check_own(row.owner, machine)
-            if row.draining is not None or connection.execute(BUSY, {"machine": machine}).first() is not None:
+            busy = connection.execute(BUSY, {"machine": machine}).scalar()
+            if busy is not None and nonce is not None:
+                return self._give_again(connection, Fence(busy), nonce, now)
+            if row.draining is not None or busy is not None:
                 return None
             seq = claim(connection, machine, seen)
-            return None if seq is None else self._give(connection, seq, machine, boot, now)
+            return None if seq is None else self._give(connection, seq, Asked(machine, boot, nonce), now)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         with writing(self._database) as connection:
@@ -207,16 +210,28 @@ class SqlQueue:
         connection.execute(insert(jobs), values)
         note(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
 
-    def _give(self, connection: Connection, seq: int, machine: MachineId, boot: str, now: float) -> Lease:
+    def _give(self, connection: Connection, seq: int, asked: Asked, now: float) -> Lease:
         """The lease on a job that this transaction has locked."""
-        if self._name is None:
-            self._name = queue_id(connection)
-        values = {"seq": seq, "machine": machine, "boot": boot, "owner": acting().id, "now": now}
+        values = {"seq": seq, "owner": acting().id, "now": now, **asdict(asked)}
         fence = connection.execute(LEASE, values).scalar_one()
-        connection.execute(SLOT, {"machine": machine, "fence": fence})
+        connection.execute(SLOT, {"machine": asked.machine, "fence": fence})
         until = now + self._times.lease
         row = connection.execute(TAKE, {"seq": seq, "fence": fence, "until": until}).one()
-        return lease_of(row, fence, self._name, self._times)
+        return lease_of(row, fence, self._named(connection), self._times)
+
+    def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
+        """The lease that the machine has, where it answers this question."""
+        asked = (leases.c.nonce == nonce, leases.c.run.is_(None), jobs.c.fence == fence)
+        held = connection.execute(select_held().where(*_own(fence), *asked)).first()
+        if held is None:
+            return None
+        connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=now + self._times.lease))
+        return lease_of(held, fence, self._named(connection), self._times)
+
+    def _named(self, connection: Connection) -> str:
+        if self._name is None:
+            self._name = queue_id(connection)
+        return self._name
 
     def _moment(self, connection: Connection) -> ending.Moment:
         return ending.Moment(self._clock.now(connection), self._now(), self._times)
@@ -238,8 +253,10 @@ class SqlQueue:
             ending.wake(connection, moment.now)
             self._clock.note(connection, moment.now)
 
-    def _heads(self, machine: MachineId) -> list[int] | None:
+    def _heads(self, machine: MachineId, nonce: str | None) -> list[int] | None:
         """Jobs for the machine; None where asking would change nothing: it was heard of lately, and has a job or none.
+
+        One that has a job, and asks again what it was given it for, is to be answered.
 
         What is over is ended before.
         """
@@ -247,12 +264,12 @@ class SqlQueue:
             self.settle()
         with reading(self._database) as connection:
             now = self._clock.now(connection)
-            row = connection.execute(GLANCE, {"machine": machine, "now": now}).one()
+            row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
             check_own(row.owner, machine)
             if not row.due:
                 found = [] if row.busy else heads(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat
-                return None if heard and not found else found
+                return None if heard and not found and not row.asked else found
         self.settle()
         return []
 

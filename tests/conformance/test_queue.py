@@ -225,6 +225,23 @@ def test_a_beat_holds_a_lease_and_one_that_is_late_does_too_where_nobody_looked(
     assert bench.queue.commit(lease.fence, bench.begun(lease), end()).state == "done"
 
 
+def test_a_lease_whose_answer_was_lost_is_given_again_to_who_asks_the_same(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    bench.submit()
+    first = bench.queue.lease(machine(1), BOOT, "a-question")
+    assert first is not None
+    bench.clock.time += TIMES.lease - 1
+    assert bench.queue.lease(machine(1), BOOT, "another") is None
+    assert bench.none(1)
+    assert bench.queue.lease(machine(1), BOOT, "a-question") == first
+    bench.clock.time += TIMES.lease - 1
+    assert bench.queue.holds(first.fence)
+    assert bench.queue.job(job).tally.lost == 0
+    bench.begun(first)
+    assert bench.queue.lease(machine(1), BOOT, "a-question") is None
+
+
 def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     bench.enrol(1)
     bench.submit()

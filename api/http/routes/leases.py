@@ -156,7 +156,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     async def wait(asked: wire.LeaseAsked) -> Lease | None:
         left = asked.wait
         while True:
-            found = await work.do(queue.lease, MachineId(asked.machine), asked.boot)
+            found = await work.do(queue.lease, MachineId(asked.machine), asked.boot, asked.nonce)
             if found is not None or left <= 0 or service.ending.is_set():
                 return found
             await asyncio.sleep(min(left, _LOOKS))

@@ -161,7 +161,7 @@ def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -
 
         asked = 0
 
-        def lease(self, machine: MachineId, boot: str) -> Lease | None:
+        def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
             self.asked += 1
             if self.asked == 1:
                 with changing(site.database) as connection:
@@ -169,7 +169,7 @@ def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -
                         connection.execute(text(f"DELETE FROM {table}"))
             if self.asked > 5:
                 terminate()
-            return super().lease(machine, boot)
+            return super().lease(machine, boot, nonce)
 
     job = site.submit()
     assert site.agent(queue=Forgetful(site.database, site.queue._now, site.times)).work(once=True) == 1
@@ -189,6 +189,27 @@ def test_a_worker_runs_no_process_that_it_was_not_told_to_whatever_the_queue_say
     assert events(site.log) == []
 
 
+def test_a_lease_whose_answer_was_lost_is_asked_for_again_and_costs_nothing(site: Site) -> None:
+    class Lossy(SqlQueue):
+        """The first lease does not arrive."""
+
+        lost = False
+
+        def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+            found = super().lease(machine, boot, nonce)
+            if found is not None and not self.lost:
+                self.lost = True
+                raise UnavailableError("the answer was lost")
+            return found
+
+    job = site.submit()
+    site.agent(queue=Lossy(site.database, site.queue._now, site.times)).work(once=True)
+    done = site.job(job)
+    assert (done.state, done.tally.total) == ("done", 0)
+    with site.database.connect() as connection:
+        assert len(connection.exec_driver_sql("SELECT fence FROM leases").all()) == 1
+
+
 def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     job = site.submit()
     monkeypatch.setattr(site.queue, "_now", lambda: datetime.now(UTC) - timedelta(days=1))
@@ -201,8 +222,8 @@ def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkey
 class Late(SqlQueue):
     """A queue whose leases arrive when little of them is left."""
 
-    def lease(self, machine: MachineId, boot: str) -> Lease | None:
-        found = super().lease(machine, boot)
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        found = super().lease(machine, boot, nonce)
         time.sleep(0 if found is None else found.times.grace)
         return found
 

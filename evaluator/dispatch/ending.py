@@ -15,7 +15,10 @@ from evaluator.records.runs import RunEnd, RunId
 from evaluator.runner.results import FailureClass
 
 FAULTS: Final = 3
-"""So often in a row may a machine have other bytes than were locked, until it gets no more jobs."""
+"""Of so many locks in a row may a machine have other bytes, until it gets no more jobs.
+
+One lock of which it has other bytes, however often, may have them where everybody fetches them.
+"""
 _AT_ONCE: Final = 16
 
 
@@ -51,7 +54,7 @@ def end_lease(
     connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))
     if found.elsewhere:
         _avoid(connection, held, moment)
-    _blame(connection, held.machine, ended)
+    _blame(connection, held, ended)
 
 
 def expire(connection: Connection, moment: Moment) -> int:
@@ -115,14 +118,18 @@ def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
         )
 
 
-def _blame(connection: Connection, machine: str, ended: Ended) -> None:
-    """Count how often in a row the machine had other bytes than were locked."""
-    mine = update(machines).where(machines.c.id == machine)
+def _blame(connection: Connection, held: Row[Any], ended: Ended) -> None:
+    """Keep of which locks, one after another, the machine had other bytes."""
+    mine = update(machines).where(machines.c.id == held.machine)
     if ended != "integrity":
-        connection.execute(mine.where(machines.c.faults > 0).values(faults=0))
+        connection.execute(mine.where(machines.c.faults > 0).values(faults=0, faulty=None))
         return
-    connection.execute(mine.values(faults=machines.c.faults + 1))
-    why = f"{FAULTS} times in a row its bytes were not those that were locked"
+    own = select(machines.c.faulty).where(machines.c.id == held.machine).with_for_update()
+    faulty = sorted({held.lock, *(connection.execute(own).scalar() or ())})
+    connection.execute(mine.values(faults=len(faulty), faulty=faulty))
+    why = f"of {FAULTS} locks in a row its bytes were not those that were locked"
     connection.execute(
-        mine.where(machines.c.faults >= FAULTS, machines.c.draining.is_(None)).values(draining=why, faults=0)
+        mine.where(machines.c.faults >= FAULTS, machines.c.draining.is_(None)).values(
+            draining=why, faults=0, faulty=None
+        )
     )

@@ -107,7 +107,7 @@ class SqlQueue:
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         with writing(self._database) as connection:
-            changed = update(machines).where(machines.c.id == machine).values(draining=why, faults=0)
+            changed = update(machines).where(machines.c.id == machine).values(draining=why, faults=0, faulty=None)
             if not connection.execute(changed).rowcount:
                 raise _unknown(machine)
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())

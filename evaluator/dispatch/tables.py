@@ -41,10 +41,10 @@ machines = Table(
     Column("facts", JSON, nullable=False),
     Column("digest", DIGEST, nullable=False),  # of the facts
     Column("draining", TEXT),  # why it gets no jobs; null where it gets some
-    Column("faults", WHOLE, nullable=False),  # leases in a row for which it had other bytes than were locked
+    Column("faults", WHOLE, nullable=False),  # locks in a row of which it had other bytes
     Column("seen", Float, nullable=False),
     Column("owner", TEXT),  # the token that enrolled it; null where nobody is asked for one, or from before
-    Column("faulty", JSON),  # the locks of those leases, each once
+    Column("faulty", JSON),  # these locks
     sqlite_with_rowid=False,
 )
 

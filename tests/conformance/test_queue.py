@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Engine, select
 
-from artifacts.digest import digest_bytes
+from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
@@ -49,6 +49,7 @@ from tests.support.queues import (
     CONFINED,
     LARGE,
     LOCK,
+    LOCKS,
     TIMES,
     Ticking,
     end,
@@ -77,8 +78,8 @@ class Bench:
         for number in numbers:
             self.queue.enrol(machine(number), BOOT, what or facts())
 
-    def submit(self, wants: Wants = ANY) -> JobId:
-        return self.queue.submit(wish(wants)).id
+    def submit(self, wants: Wants = ANY, lock: Digest = LOCK) -> JobId:
+        return self.queue.submit(wish(wants, lock=lock)).id
 
     def lease(self, number: int) -> Lease:
         found = self.queue.lease(machine(number), BOOT)
@@ -395,15 +396,24 @@ def test_a_machine_that_drains_or_is_gone_is_said(bench: Bench) -> None:
         bench.queue.drain(machine(9), None)
 
 
-def test_a_machine_with_other_bytes_than_locked_three_times_gets_no_more(bench: Bench) -> None:
+def test_a_lock_whose_bytes_are_other_everywhere_drains_no_machine(bench: Bench) -> None:
     bench.enrol(1)
-    for _ in range(3):
+    for _ in range(4):
         bench.submit()
+        bench.queue.release(bench.lease(1).fence, "integrity", "another digest")
+    (found,) = bench.queue.machines()
+    assert found.draining is None
+
+
+def test_a_machine_with_other_bytes_of_three_locks_gets_no_more(bench: Bench) -> None:
+    bench.enrol(1)
+    for lock in LOCKS:
+        bench.submit(lock=lock)
         bench.queue.release(bench.lease(1).fence, "integrity", "another digest")
     bench.submit()
     assert bench.none(1)
     (found,) = bench.queue.machines()
-    assert found.draining == "3 times in a row its bytes were not those that were locked"
+    assert found.draining == "of 3 locks in a row its bytes were not those that were locked"
 
 
 def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench: Bench) -> None:
@@ -514,9 +524,9 @@ class Histories(RuleBasedStateMachine):
     def first_machine(self) -> None:
         self.enrolled(machine(0), facts())
 
-    @rule(target=made, wants=WANTS)
-    def submitted(self, wants: Wants) -> JobId:
-        asked = wish(wants)
+    @rule(target=made, wants=WANTS, lock=st.sampled_from(LOCKS))
+    def submitted(self, wants: Wants, lock: Digest) -> JobId:
+        asked = wish(wants, lock=lock)
         self.bench.queue.submit(asked)
         self.model.submit(asked)
         self.model.settle()
@@ -567,7 +577,8 @@ class Histories(RuleBasedStateMachine):
     @rule(fence=given)
     def begun(self, fence: Fence) -> None:
         run = new_run_id(NOON)
-        started = self.bench.queue.begin(fence, start(run))
+        lock = self.model.jobs[self.model.leases[fence].job].wish.lock
+        started = self.bench.queue.begin(fence, start(run, lock=lock))
         assert (started is not None) == self.model.begin(fence, run)
 
     @rule(fence=given)

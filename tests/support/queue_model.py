@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from artifacts.digest import Digest
 from evaluator.dispatch.ending import FAULTS, ended_by
 from evaluator.dispatch.matching import MachineFacts, lacks
 from evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
@@ -33,7 +34,7 @@ class ModelMachine:
     facts: MachineFacts
     seen: float
     draining: bool = False
-    faults: int = 0
+    faulty: set[Digest] = field(default_factory=set)
 
 
 @dataclass
@@ -67,7 +68,7 @@ class QueueModel:
             self.machines[machine] = ModelMachine(facts, self.now)
 
     def drain(self, machine: MachineId, *, draining: bool) -> None:
-        self.machines[machine].draining, self.machines[machine].faults = draining, 0
+        self.machines[machine].draining, self.machines[machine].faulty = draining, set()
 
     def cancel(self, job: JobId) -> None:
         found = self.jobs[job]
@@ -144,9 +145,9 @@ class QueueModel:
         job.not_before = self.now + found.delay * self.times.wait
         if found.elsewhere and self._others(job, lease.machine):
             job.avoided.add(lease.machine)
-        machine.faults = machine.faults + 1 if ended == "integrity" else 0
-        if machine.faults >= FAULTS:
-            machine.draining, machine.faults = True, 0
+        machine.faulty = machine.faulty | {job.wish.lock} if ended == "integrity" else set()
+        if len(machine.faulty) >= FAULTS:
+            machine.draining, machine.faulty = True, set()
 
     def _others(self, job: ModelJob, machine: MachineId) -> bool:
         return any(

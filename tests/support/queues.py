@@ -18,6 +18,7 @@ from tests.support.recorded import HOST, NOON, PLATFORM
 
 GIB = 1 << 30
 LOCK = digest_bytes(b"a lock")
+LOCKS = (LOCK, digest_bytes(b"a second lock"), digest_bytes(b"a third lock"))
 BOOT = "a boot"
 TIMES = Times(60)
 CPU = WantedPlatform("linux", "amd64", "cpu", layered=True, finished=False)
@@ -59,8 +60,9 @@ def facts(
 
 
 def queue_of(database: Engine, clock: Clock, times: Times = TIMES) -> SqlQueue:
-    """A queue on the database, with the lock that wishes name."""
-    keep_lock(database)
+    """A queue on the database, with the locks that wishes name."""
+    for lock in LOCKS:
+        keep_lock(database, lock)
     return SqlQueue(database, lambda: datetime.now(UTC), times, clock)
 
 
@@ -70,8 +72,8 @@ def keep_lock(database: Engine, lock: Digest = LOCK) -> None:
         connection.execute(insert(locks).values(columns))
 
 
-def wish(wants: Wants = ANY, job: JobId | None = None) -> JobWish:
-    return JobWish(job or new_job_id(NOON), LOCK, wants)
+def wish(wants: Wants = ANY, job: JobId | None = None, lock: Digest = LOCK) -> JobWish:
+    return JobWish(job or new_job_id(NOON), lock, wants)
 
 
 def machine(number: int) -> MachineId:

@@ -1,5 +1,6 @@
 """The application: all routes under ``/v1``, one guard, one form of errors, and the document that describes them."""
 
+import asyncio
 from typing import Final
 
 from litestar import Litestar, Router
@@ -35,15 +36,18 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     settings, authority = settings or Settings(), authority or Open()
     at_once = registry.database.dialect.name == "sqlite"
     work = Work(settings.threads, settings.waiting, at_once=at_once)
+    prompt, ends = (
+        Work(count, settings.waiting, at_once=at_once) for count in (settings.prompt_threads, settings.end_threads)
+    )
     refusals = Refusals(registry.database, now)
-    service = Service(registry, authority, settings, work, Kept(settings.kept_bytes))
+    service = Service(registry, authority, settings, work, prompt, ends, Kept(settings.kept_bytes))
 
     async def end() -> None:
-        await work.end(settings.last_seconds)
+        await asyncio.gather(*(one.end(settings.last_seconds) for one in (prompt, work, ends)))
 
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[guard_with(authority, work, Strangers(settings.strangers)), limit_with(settings.rate)],
+        guards=[guard_with(authority, prompt, Strangers(settings.strangers)), limit_with(settings.rate)],
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),

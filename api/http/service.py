@@ -13,12 +13,19 @@ from api.wiring import Registry
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it."""
+    """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it.
+
+    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
+    who it is that says so. ``ends`` is for their ends, which may wait for the store. Whatever else is asked for is done
+    in other threads (``work``), however long those take.
+    """
 
     registry: Registry
     authority: Authority
     settings: Settings
     work: Work
+    prompt: Work
+    ends: Work
     kept: Kept
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)

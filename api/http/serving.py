@@ -30,7 +30,9 @@ _MORE_SECONDS: Final = 5
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
     """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached."""
     uvloop.run(_serve(app, host, port, listening))
-    if app.state.service.work.is_busy:  # the interpreter would wait for its threads, hours where they read everything
+    service = app.state.service
+    # The interpreter would wait for its threads, hours where they read everything.
+    if any(one.is_busy for one in (service.prompt, service.work, service.ends)):
         log.warning("ended in the middle of something, which is as if the machine had failed")
         sys.stdout.flush()
         sys.stderr.flush()

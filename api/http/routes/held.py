@@ -57,7 +57,7 @@ def routes(service: Service) -> Router:
     )
     async def begin(data: BegunIn) -> wire.Hold:
         """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
-        await service.work.do(held.start, wire.start_of(data))
+        await service.prompt.do(held.start, wire.start_of(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
 
     @put(
@@ -71,7 +71,7 @@ def routes(service: Service) -> Router:
     async def renew(run_id: RunIn) -> wire.Hold:
         """Renews the hold; a run whose hold has ended is recorded as abandoned, and 409 says so."""
         id_ = parse_run_id(f"run/{run_id}")
-        await service.work.do(held.renew, id_)
+        await service.prompt.do(held.renew, id_)
         return wire.Hold(run=id_, seconds=held.times.lease)
 
     @put(
@@ -89,7 +89,7 @@ def routes(service: Service) -> Router:
     )
     async def end(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
         """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
-        return await service.work.do(ended, run_id, data)
+        return await service.ends.do(ended, run_id, data)
 
     return Router(
         "", route_handlers=[begin, renew, end], tags=["runs"], request_max_body_size=service.settings.largest_body
@@ -111,7 +111,7 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
         while True:
             await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
             try:
-                await service.work.do(look)
+                await service.prompt.do(look)
             except BenchlockError as error:
                 log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
             except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute

@@ -184,7 +184,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     )
     async def holds(fence: FenceIn) -> wire.Holding:
         """Asked by whoever finds a container that carries its fence."""
-        return wire.Holding(holds=await work.do(queue.holds, _fence(fence)))
+        return wire.Holding(holds=await service.prompt.do(queue.holds, _fence(fence)))
 
     @patch(
         "/leases/{fence:str}",
@@ -196,7 +196,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     )
     async def beat(fence: FenceIn, data: BeatIn) -> wire.Beaten:
         """For its length from now on; `cancel` and `lost` say to end what runs under it."""
-        return wire.Beaten(answer=await work.do(queue.beat, _fence(fence), data.phase))
+        return wire.Beaten(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
 
     @post(
         "/leases/{fence:str}/release",
@@ -207,13 +207,13 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     )
     async def release(fence: FenceIn, data: ReleaseIn) -> None:
         """Without a result; nothing happens where it holds no more."""
-        await work.do(queue.release, _fence(fence), data.ended, data.reason)
+        await service.prompt.do(queue.release, _fence(fence), data.ended, data.reason)
 
     return [lease, holds, beat, release]
 
 
 def _runs(service: Service, queue: Queue) -> list[Any]:
-    work, largest = service.work, service.settings.largest_body
+    largest = service.settings.largest_body
 
     @post(
         "/leases/{fence:str}/run",
@@ -229,7 +229,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
     )
     async def begin(fence: FenceIn, data: BeginIn) -> wire.Began:
         """The same start again changes nothing; its `attempt` is counted here."""
-        started = await work.do(queue.begin, _fence(fence), start_of(data))
+        started = await service.prompt.do(queue.begin, _fence(fence), start_of(data))
         return wire.Began(start=None if started is None else begun_on_wire(started))
 
     @put(
@@ -251,7 +251,8 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
         What the end names is sent before (`/v1/blobs`). The same again has the same answer.
         """
         end = end_of(data.end)
-        return wire.job_on_wire(await work.do(_committed, service.registry, queue, _fence(fence), RunId(data.run), end))
+        asked = (service.registry, queue, _fence(fence), RunId(data.run), end)
+        return wire.job_on_wire(await service.ends.do(_committed, *asked))
 
     return [begin, commit]
 

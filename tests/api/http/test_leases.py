@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from litestar.testing import TestClient
 
 from api.dispatching import open_queue
+from api.http.app import create_app
+from api.http.service import Service
 from api.wire.runs import begun_on_wire, over_on_wire
 from api.wiring import Registry
 from evaluator.dispatch.matching import Wants
@@ -33,6 +36,26 @@ def lease(registry: Registry, lock: Lock) -> Lease:
     found = queue.lease(machine(1), BOOT)
     assert found is not None
     return found
+
+
+def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
+    registry: Registry, lease: Lease, lock: Lock
+) -> None:
+    app = create_app(registry)
+    service: Service = app.state.service
+    service.work._free = 0
+    path, start = f"/v1/leases/{lease.fence}", start_of(lock)
+    end = msgspec.to_builtins(over_on_wire(replace(END, blobs={}, outcome="cancelled", metrics=())))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.get("/v1/jobs").json()["code"] == "busy"
+        assert client.patch(path, json={"phase": "measuring"}).json() == {"answer": "keep"}
+        assert client.get(path).json() == {"holds": True}
+        assert client.post(f"{path}/run", json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200
+        done = client.put(f"{path}/run", json={"run": start.id, "end": end})
+        assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
+        own = start_of(lock)
+        assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(own))).status_code == 201
+        assert client.put(f"/v1/runs/{own.id.removeprefix('run/')}/end", json=end).status_code == 200
 
 
 def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lease, lock: Lock) -> None:

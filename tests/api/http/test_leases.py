@@ -10,9 +10,12 @@ from api.dispatching import open_queue
 from api.http.app import create_app
 from api.http.service import Service
 from api.wire.runs import begun_on_wire, over_on_wire
-from api.wiring import Registry
+from api.wiring import Registry, now
 from evaluator.dispatch.matching import Wants
 from evaluator.dispatch.queue import JobWish, Lease, new_job_id
+from registry.access.gate import Gate
+from registry.access.scopes import Scopes
+from registry.access.tokens import Tokens
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
@@ -36,6 +39,29 @@ def lease(registry: Registry, lock: Lock) -> Lease:
     found = queue.lease(machine(1), BOOT)
     assert found is not None
     return found
+
+
+@pytest.mark.usefixtures("lease")
+def test_no_token_speaks_for_the_machine_of_another(registry: Registry) -> None:
+    tokens = Tokens(registry.database, now)
+    made = [tokens.create("a-worker", Scopes.parse(["run"])) for _ in range(2)]
+    mine, other = ({"authorization": f"Bearer {secret.text}"} for _, secret in made)
+    app = create_app(registry, authority=Gate(tokens, now))
+    what_it_is = {"boot": BOOT, "facts": facts().document()}
+    asked = {"machine": "m2", "boot": BOOT}
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.put("/v1/machines/m2", json=what_it_is, headers=mine).status_code == 204
+        for refused in (
+            client.put("/v1/machines/m2", json=what_it_is, headers=other),
+            client.put(f"/v1/machines/{machine(1)}", json=what_it_is, headers=other),
+            client.post("/v1/leases", json=asked, headers=other),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), refused.text
+        assert client.post("/v1/leases", json=asked, headers=mine).json() == {"lease": None}
+        pages = [client.get("/v1/machines?limit=1", headers=other).json()]
+        pages.append(client.get(f"/v1/machines?limit=1&cursor={pages[0]['next']}", headers=other).json())
+    assert [one["machine"] for page in pages for one in page["machines"]] == ["m1", "m2"]
+    assert "next" not in pages[1]
 
 
 def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(

@@ -472,7 +472,7 @@ def test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s(bench: Be
     with acting_as(Actor(new, RUN)):
         bench.enrol(1)
         bench.submit()
-        assert bench.lease(1)
+        assert bench.lease(1).fence
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
 """The server process: granian in one process, an orderly end by SIGTERM or SIGINT."""
 
 import asyncio
+import logging
 import math
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -34,8 +34,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) ->
     # The interpreter would wait for its threads, hours where they read everything.
     if any(one.is_busy for one in (service.prompt, service.work, service.ends)):
         log.warning("ended in the middle of something, which is as if the machine had failed")
-        sys.stdout.flush()
-        sys.stderr.flush()
+        logging.shutdown()
         os._exit(0)
 
 

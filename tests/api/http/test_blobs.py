@@ -225,6 +225,7 @@ def behind(client: Client, prefix: str, *, rewrites: bool) -> Iterator[HttpStore
     """The blobs of a service behind a proxy that puts ``prefix`` before paths, in Location too if it ``rewrites``."""
 
     def passed_on(handler: web.Handler) -> None:
+        handler.close_connection = True
         body = handler.rfile.read(int(handler.headers["Content-Length"] or 0))
         sent = {name: handler.headers[name] for name in ("Content-Range", "Content-Type") if name in handler.headers}
         if not handler.path.startswith(f"{prefix}/"):

@@ -85,6 +85,7 @@ def test_a_lock_is_made_kept_and_read_again(client: Client, registry: Registry, 
         assert ("immutable" in answer.headers["cache-control"]) == is_for_ever
         known = {"if-none-match": answer.headers["etag"]}
         assert client.get(f"/v1/locks/{text}", headers=known).status_code == 304
+    answer = client.get(f"/v1/locks/{made.lock}")
     toml = client.get(f"/v1/locks/{made.lock}", headers={"accept": "application/toml"})
     assert (toml.text, toml.headers["content-type"]) == (made.text, "application/toml")
     assert {one.headers["vary"] for one in (toml, answer)} == {"Accept"}

@@ -8,7 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
 
-.PHONY: help demo test check bench format schemas lock engine engine-stop clean
+.PHONY: help demo test check base bench format schemas lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,10 @@ demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for Py
 test: $(DEV) ## every test, with an engine of its own on a private socket (Debian as root: installs it)
 	@sh tests/support/system.sh
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+base: $(DEV) ## what the tests need of the system, and the base of their images: all that waits for the network
+	@sh tests/support/system.sh
+	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.base .pytest_cache/d/benchlock-base
 
 check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/ruff format --check .

@@ -13,12 +13,10 @@ import pytest
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.base import debian_tarball
 from evaluator.images.workspaces import workspace
 from migrations import upgrade
 from registry.catalogue.database import open_engine, open_server
+from tests.support.base import keep_base
 from tests.support.commands import Commands, copied
 from tests.support.postgresql import PostgresServer
 from tests.support.postgresql import serving as postgresql_serving
@@ -148,7 +146,7 @@ def base_tarball(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         pytest.skip("needs mmdebstrap (Debian: apt-get install mmdebstrap)")
     kept = request.config.cache.mkdir("benchlock-base")
     with workspace(tmp_path_factory.mktemp("base")) as folder:
-        debian_tarball(folder / "base.tar", kept, LocalStore(kept / "blobs"), SILENT)
+        keep_base(folder / "base.tar", kept)
         yield folder / "base.tar"
 
 

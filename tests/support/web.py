@@ -1,14 +1,16 @@
 """A real server on this machine that answers as it is told: ranges, redirects, answers that break off or never end."""
 
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 PIECE = 1 << 18
 TLS = Path(__file__).parents[1] / "cases" / "tls"
@@ -129,6 +131,30 @@ class Server(ThreadingHTTPServer):
     """Waits for its connections when it is closed: no socket outlives a test."""
 
     daemon_threads = False
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(*arguments)
+        self._open: set[socket.socket] = set()
+        self._turn = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the library's own
+        with self._turn:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the library's own
+        with self._turn:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Read nothing more, so that only answers are waited for: clients keep connections that they do not use."""
+        with self._turn:
+            for connection in self._open:
+                with suppress(OSError):
+                    # Not TLS's own, which would take the connection's state from the thread that still answers.
+                    socket.socket.shutdown(connection, socket.SHUT_RD)
+        super().server_close()
 
     def handle_error(self, *_: object) -> None:
         """Clients that break off, or refuse the certificate, are what some tests are about."""

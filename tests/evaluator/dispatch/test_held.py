@@ -1,6 +1,5 @@
 """Runs that somebody elsewhere holds: begun and ended once, renewed by whoever began them, abandoned by silence."""
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,6 @@ from sqlalchemy import Engine
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.held import HeldRuns
-from evaluator.dispatch.times import Times
 from evaluator.records.records import Records
 from evaluator.records.runs import RunEnd, RunEndedError, RunStart, new_run_id
 from registry.access.actors import Actor, acting_as
@@ -18,6 +16,7 @@ from registry.access.errors import ForbiddenError
 from registry.access.scopes import EVERYTHING, Scopes
 from registry.catalogue.catalogue import Catalogue
 from registry.lockfile import Lock
+from tests.support.queues import TIMES, Ticking
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
@@ -102,13 +101,14 @@ def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart, lock: L
 
 
 def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engine, lock: Lock) -> None:
-    held, start = HeldRuns(database, lambda: NOON + timedelta(minutes=1), Times(0.05)), start_of(lock)
+    held, start, clock = HeldRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), start_of(lock), Ticking()
+    held._clock = clock
     held.start(start)
     assert held.reap() == ()
-    time.sleep(0.06)
+    clock.time += TIMES.lease + 1
     held.renew(start.id)  # late, and nobody had noticed yet
     assert held.reap() == ()
-    time.sleep(0.06)
+    clock.time += TIMES.lease + 1
     assert held.reap() == (start.id,)
     assert held.reap() == ()
     ended = Records(database).get(start.id).end

@@ -15,24 +15,33 @@ from typing import Any
 
 from benchmarks.resolving.report import machine, write
 from benchmarks.timing.laboratory import Laboratory, engine
-from benchmarks.timing.report import Taken, bars, calls_table, fastest_table, starts_table
-from benchmarks.timing.subjects import Subject, datasets, networks, photographs, pictures
+from benchmarks.timing.report import Taken, bars, calls_table, fastest_table, starts_table, turns_table
+from benchmarks.timing.subjects import PICTURES, Subject, datasets, networks, photographs, pictures
 from tests.support.commands import Commands
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 KEPT = Path(".cache/overhead/registry")
+_TURN, _TURNS = 0.25, 4
+"""Seconds of one turn, and turns of each way a round."""
+
 SAMPLES = 416
 """Photographs a round: each of the 104 four times."""
 
 METHOD = """\
 The bare loop is a timer around the framework's own call, in the environment of the locked wheels; LoadGen alone is the
-same call in its single stream, by its own clock; benchlock is `benchlock run` of a `single_stream`, by its latency_p50.
-All are bound to the same processor, with one thread. In every round each is measured once, in a process of its own; a
-figure is the median over rounds, what is above the bare loop is taken within each round, with the interval of the mean
-(Student's t, 95 %). Where other work shares the machine, its speed changes from one process to the next by more than
-what is looked for; such work only ever adds, so the fastest tenth of the calls, in the fastest round, tells the ways
-apart best (in LoadGen alone by a timer around the call). Null is what runs measured of themselves with a predictor
-that does nothing.
+same call in its single stream; benchlock is `benchlock run` of a `single_stream`, by its latency_p50. All go through as
+many different samples, and are bound to the same processor, with one thread. Null is what runs measured of themselves
+with a predictor that does nothing.
+
+From one process to the next, memory that is laid out elsewhere and other work on the machine change a call by more than
+what is looked for. So the ways are also measured in turns in one process, the model loaded before, each turn in a fork
+of it: the call alone, LoadGen alone (the median by its own clock, the fastest tenth by a timer around the call), and
+the harness's meter and predictor in LoadGen. What
+is above the call alone is taken within each turn: its median, and the interval of its mean (Student's t, 95 %).
+
+The other tables are of whole processes. In every round each is measured once; a figure is the median over rounds, what
+is above the bare loop is taken within each round, with the same interval. Other work only ever adds, so the fastest
+tenth of the calls, in the fastest round, tells whole processes apart best.
 
 Starts are of an accuracy phase of one sample, from the container's start to its end, beside `docker run` of the same
 imports, model and call on the same image; what benchlock does before a container starts is beside it. JPEG files go
@@ -57,6 +66,7 @@ def main() -> None:
             for number in range(options.rounds):
                 for name, subject in subjects.items():
                     call_round(laboratory, subject, found[name], options.seconds)
+                    turn_round(laboratory, subject, found[name])
                     start_round(laboratory, subject, found[name])
                 if options.cases:
                     picture_round(laboratory, photographs(laboratory.folder, options.cases), rates, options.cases)
@@ -87,7 +97,7 @@ def prepare(laboratory: Laboratory, options: argparse.Namespace) -> dict[str, Su
 
 def call_round(laboratory: Laboratory, subject: Subject, taken: Taken, seconds: float) -> None:
     for way in ("loop", "loadgen"):
-        answer = laboratory.bare(subject, way, seconds=seconds)
+        answer = laboratory.bare(subject, way, seconds=seconds, samples=PICTURES)
         taken.calls.setdefault(way, []).append(answer["p50"])
         taken.fastest.setdefault(way, []).append(answer["p10"])
     for isolation in ("process", "container") if laboratory.commands.engine else ("process",):
@@ -97,6 +107,11 @@ def call_round(laboratory: Laboratory, subject: Subject, taken: Taken, seconds: 
         taken.watching.append(run["timings"]["watching_cpu"])
         if isolation == "process" and (null := laboratory.overhead(run["run"])):
             taken.null.append(null["timed_ns"] / 1e9)
+
+
+def turn_round(laboratory: Laboratory, subject: Subject, taken: Taken) -> None:
+    for way, several in laboratory.turns(subject, samples=PICTURES, seconds=_TURN, rounds=_TURNS).items():
+        taken.turns.setdefault(way, []).extend(several)
 
 
 def start_round(laboratory: Laboratory, subject: Subject, taken: Taken) -> None:
@@ -127,6 +142,7 @@ def report(found: dict[str, Taken], rates: dict[str, list[float]], took: str, op
         f"- {network}",
         "",
         METHOD,
+        turns_table(found),
         calls_table(found),
         fastest_table(found),
         starts_table(found),

@@ -74,18 +74,21 @@ CALLS: Mapping[str, Callable[[str, str, int], Call]] = {
 }
 
 
-def prepared(shape: Sequence[int]) -> NDArray[Any]:
-    """Pixels from 0 to 255, the same every time."""
-    return np.random.default_rng(7).integers(0, 256, tuple(shape)).astype(np.float32)
+def prepared(shape: Sequence[int], several: int = 1) -> list[NDArray[Any]]:
+    """Pixels from 0 to 255, the same every time; several samples lie one after the other, as a run has them."""
+    first, *rest = shape
+    pixels = np.random.default_rng(7).integers(0, 256, (several * first, *rest)).astype(np.float32)
+    return [pixels[start : start + first] for start in range(0, len(pixels), first)]
 
 
 def loop(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
-    values, clock = prepared(asked["shape"]), time.perf_counter_ns
+    samples, clock = prepared(asked["shape"], asked["samples"]), time.perf_counter_ns
     for _ in range(_WARMUP):
-        call(values)
+        call(samples[0])
     found: list[int] = []
     end = time.perf_counter() + asked["seconds"]
     while time.perf_counter() < end:
+        values = samples[len(found) % len(samples)]
         start = clock()
         answer = call(values)
         found.append(clock() - start)
@@ -94,11 +97,11 @@ def loop(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
 
 
 def loadgen(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
-    values = prepared(asked["shape"])
+    samples = prepared(asked["shape"], asked["samples"])
     for _ in range(_WARMUP):
-        call(values)
+        call(samples[0])
     start = time.perf_counter_ns()
-    call(values)
+    call(samples[0])
     took = time.perf_counter_ns() - start
 
     found: list[int] = []
@@ -106,6 +109,7 @@ def loadgen(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
 
     def issue(queries: Sequence[Any]) -> None:
         for query in queries:
+            values = samples[query.index]
             start = clock()
             answer = call(values)
             found.append(clock() - start)
@@ -119,7 +123,10 @@ def loadgen(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         logs = lg.LogSettings()
         logs.log_output.outdir, logs.enable_trace = folder, False
-        system, library = lg.ConstructSUT(issue, lambda: None), lg.ConstructQSL(1, 1, lambda _: None, lambda _: None)
+        system, library = (
+            lg.ConstructSUT(issue, lambda: None),
+            lg.ConstructQSL(len(samples), len(samples), lambda _: None, lambda _: None),
+        )
         lg.StartTestWithLogSettings(system, library, settings, logs, "")
         lines = (Path(folder) / "mlperf_log_detail.txt").read_text().splitlines()
     entries = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith(":::MLLOG ")]
@@ -130,7 +137,7 @@ def loadgen(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
 
 def first(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
     """All that the harness imports is imported, whatever of it one call needs."""
-    call(prepared(asked["shape"]))
+    call(*prepared(asked["shape"]))
     return {"imported": [module.__name__ for module in (lg, Image, safetensors.numpy)]}
 
 

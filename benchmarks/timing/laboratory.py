@@ -24,7 +24,8 @@ from registry.lockfile import LockedPlatform, load
 from tests.support.commands import Commands
 
 BARE = Path(__file__).with_name("bare.py")
-ENGINE = Path(__file__).resolve().parents[2] / "tests" / "support" / "engine.sh"
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ROOT / "tests" / "support" / "engine.sh"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -101,9 +102,20 @@ class Laboratory:
 
     def bare(self, subject: Subject, way: str, **more: object) -> dict[str, Any]:
         """The answer of ``bare.py`` in the environment of the same wheels, as a process on the same processor."""
-        asked = self._asked(subject, str(subject.file), way) | {"cpus": self.cpus, "threads": 1} | more
-        environment = {"PATH": os.environ["PATH"]} | dict.fromkeys(_THREADS, str(asked["threads"]))
-        command = [str(self._python(subject)), "-I", "-B", str(BARE), json.dumps(asked)]
+        return self._answer(subject, [str(BARE)], {"way": way, **more})
+
+    def turns(self, subject: Subject, **more: object) -> dict[str, list[dict[str, float]]]:
+        """The answer of ``turns.py``, likewise."""
+        found: dict[str, list[dict[str, float]]] = self._answer(
+            subject, ["-m", "benchmarks.timing.turns"], {"format": subject.format, "outputs": subject.outputs, **more}
+        )
+        return found
+
+    def _answer(self, subject: Subject, program: list[str], more: dict[str, object]) -> dict[str, Any]:
+        asked = self._asked(subject, str(subject.file)) | {"cpus": self.cpus, "threads": 1} | more
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+        environment |= dict.fromkeys(_THREADS, str(asked["threads"]))
+        command = [str(self._python(subject)), "-B", *program, json.dumps(asked)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
@@ -111,7 +123,7 @@ class Laboratory:
     def docker_run(self, subject: Subject) -> float:
         """Seconds of a plain `docker run` that imports the same, loads the same model and calls it once."""
         platform = self.platform(subject)
-        asked = self._asked(subject, "/model", "first") | {"threads": 1}
+        asked = self._asked(subject, "/model") | {"way": "first", "threads": 1}
         mounts = [f"-v={BARE}:/bare.py:ro", f"-v={subject.file}:/model:ro"]
         confined = ["--network=none", f"--cpuset-cpus={self.cpus[0]}", "-e", "PYTHONDONTWRITEBYTECODE=1"]
         confined += [f"-e={name}=1" for name in _THREADS]
@@ -121,9 +133,8 @@ class Laboratory:
         subprocess.run(command, env=os.environ | {"DOCKER_HOST": self.commands.engine}, capture_output=True, check=True)
         return time.perf_counter() - start
 
-    def _asked(self, subject: Subject, file: str, way: str) -> dict[str, Any]:
+    def _asked(self, subject: Subject, file: str) -> dict[str, Any]:
         return {
-            "way": way,
             "framework": subject.framework,
             "file": file,
             "input": subject.input,

@@ -22,7 +22,8 @@ WAYS = ("loop", "loadgen", "process", "container")
 class Taken:
     """One network in one framework: seconds of the median call, a value a round, by the way of calling.
 
-    ``fastest`` is that of the call that a tenth of the calls do not exceed.
+    ``fastest`` is that of the call that a tenth of the calls do not exceed. ``turns`` are of ``turns.py``: by the way,
+    the median and the fastest tenth of each turn.
     ``null`` is what runs in a process measured of themselves, seconds; ``watching`` their parents' CPU.
     """
 
@@ -31,6 +32,12 @@ class Taken:
     null: list[float] = field(default_factory=list)
     watching: list[float] = field(default_factory=list)
     starts: dict[str, list[float]] = field(default_factory=dict)
+    turns: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+
+    def in_turn(self, way: str, figure: str) -> "Estimate":
+        """Microseconds of ``figure`` (``p50``, ``p10``) above the call alone of the same turn."""
+        pairs = zip(self.turns[way], self.turns["call"], strict=True)
+        return estimate([(one[figure] - call[figure]) * 1e6 for one, call in pairs])
 
     def above(self, way: str) -> "Estimate":
         """Microseconds above the loop of the same round."""
@@ -85,6 +92,26 @@ def fastest_table(found: Mapping[str, Taken]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def turns_table(found: Mapping[str, Taken]) -> str:
+    heads = [
+        "framework",
+        "call alone, µs",
+        "in LoadGen alone",
+        "in benchlock",
+        "fastest tenth, µs",
+        "LoadGen",
+        "benchlock",
+    ]
+    lines = ["### In turns, in one process", "", _line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
+    for framework, taken in found.items():
+        cells = [framework]
+        for figure in ("p50", "p10"):
+            cells.append(f"{statistics.median(turn[figure] for turn in taken.turns['call']) * 1e6:.1f}")
+            cells += [_interval(taken.in_turn(way, figure)) for way in ("loadgen", "benchlock")]
+        lines.append(_line(cells))
+    return "\n".join(lines) + "\n"
+
+
 def starts_table(found: Mapping[str, Taken]) -> str:
     heads = ["framework", "`docker run`, s", "benchlock", "factor", "image", "verification", "job folder"]
     lines = ["### Starts", "", _line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
@@ -100,6 +127,7 @@ def starts_table(found: Mapping[str, Taken]) -> str:
 def bars(found: Mapping[str, Taken], pictures: Mapping[str, Sequence[float]]) -> Iterator[str]:
     """A line for each bar: met or not, and by which figure."""
     for framework, taken in found.items():
+        yield _turns(framework, taken)
         above, share = taken.above("process"), taken.share("process")
         met = above.middle <= MOST_MICROSECONDS and share <= MOST_SHARE
         title = (
@@ -120,6 +148,14 @@ def bars(found: Mapping[str, Taken], pictures: Mapping[str, Sequence[float]]) ->
         rates = ", ".join(f"{name} {statistics.median(values):.0f}" for name, values in pictures.items())
         title = f"JPEG files at {PICTURES_SHARE} of a pipeline of two threads by hand"
         yield _bar(title, f"{share:.2f}; images a second: {rates}", met=share >= PICTURES_SHARE)
+
+
+def _turns(framework: str, taken: Taken) -> str:
+    above = taken.in_turn("benchlock", "p50")
+    share = above.middle / (statistics.median(turn["p50"] for turn in taken.turns["call"]) * 1e6)
+    met = above.middle <= MOST_MICROSECONDS and share <= MOST_SHARE
+    title = f"{framework}: in turns, at most {MOST_MICROSECONDS:.0f} µs and {MOST_SHARE:.0%} above the call alone"
+    return _bar(title, f"{_interval(above)} µs, {share:+.1%}", met=met)
 
 
 def _fastest(framework: str, fastest: Mapping[str, Sequence[float]]) -> str:
@@ -149,8 +185,11 @@ def _started(framework: str, starts: Mapping[str, Sequence[float]]) -> str:
 def _above(taken: Taken, way: str) -> str:
     if way not in taken.calls:
         return ""
-    above = taken.above(way)
-    return f"{above.middle:+.1f} [{above.low:+.1f}, {above.high:+.1f}]"
+    return _interval(taken.above(way))
+
+
+def _interval(found: Estimate) -> str:
+    return f"{found.middle:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
 def _bar(title: str, said: str, *, met: bool) -> str:

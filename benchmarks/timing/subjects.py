@@ -6,25 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import registry.yaml
 from tests.acceptance.real_cases import CASES, Case, dataset_manifest
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 FRAMEWORKS = {"onnxruntime": "1.31.1", "litert": "2.3.0", "pytorch": "2.13.0"}
 NAMES = {"onnxruntime": "resnet8-onnx-nchw", "litert": "resnet8-tflite", "pytorch": "resnet8-torchscript"}
 PHOTOGRAPHS = "mobilenet-onnx"
-_PICTURES = 64
+PICTURES = 64
+"""Samples of what is called in a loop, all different."""
 _DIGITS = {"onnxruntime": "digits.onnx", "litert": "digits.tflite", "pytorch": "digits.torchscript.pt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A published model: its file, and what one call takes. ``manifest`` is its path, ``dataset`` a name."""
+    """A published model: its file, what one call takes and gives. ``manifest`` is its path, ``dataset`` a name."""
 
     name: str
     framework: str
+    format: str
     file: Path
     input: str
     shape: tuple[int, ...]
+    outputs: tuple[str, ...]
     manifest: Path
     dataset: str
 
@@ -96,7 +100,7 @@ def _pictures(folder: Path, cases: Path | None) -> list[str]:
     from PIL import Image  # noqa: PLC0415
 
     size = (8, 8) if cases is None else (32, 32, 3)
-    random, names = np.random.default_rng(7), [f"{number}.png" for number in range(_PICTURES)]
+    random, names = np.random.default_rng(7), [f"{number}.png" for number in range(PICTURES)]
     for name in names:
         pixels = random.integers(0, 16 if cases is None else 256, size)
         Image.fromarray(pixels.astype(np.uint8)).save(folder / name)
@@ -106,8 +110,9 @@ def _pictures(folder: Path, cases: Path | None) -> list[str]:
 def _digits(framework: str, file: str) -> Subject:
     name = {"onnxruntime": "digits-onnx", "litert": "digits-litert", "pytorch": "digits-torchscript"}[framework]
     manifest = DIGITS / "models" / f"{name}.yaml"
-    shape = (1, 8, 8, 1) if framework == "litert" else (1, 1, 8, 8)
-    return Subject(name, framework, DIGITS / "models" / file, "input", shape, manifest, "one")
+    return _subject(
+        registry.yaml.read(manifest.read_text(), str(manifest)).value, DIGITS / "models" / file, manifest, "one"
+    )
 
 
 def _real(folder: Path, cases: Path, name: str, dataset: str) -> Subject:
@@ -115,10 +120,22 @@ def _real(folder: Path, cases: Path, name: str, dataset: str) -> Subject:
     document = case.manifest()
     file = cases / "models" / case.file
     document["files"][0]["source"] = str(file)
+    return _subject(document, file, _written(folder / f"{name}.yaml", document), dataset)
+
+
+def _subject(document: Mapping[str, Any], file: Path, manifest: Path, dataset: str) -> Subject:
     port = document["inputs"][0]
-    shape = tuple(size or 1 for size in port["shape"])
-    manifest = _written(folder / f"{name}.yaml", document)
-    return Subject(name, case.framework, file, port["name"], shape, manifest, dataset)
+    return Subject(
+        name=document["name"],
+        framework=document["framework"]["name"],
+        format=document["format"],
+        file=file,
+        input=port["name"],
+        shape=tuple(size or 1 for size in port["shape"]),
+        outputs=tuple(output["name"] for output in document["outputs"]),
+        manifest=manifest,
+        dataset=dataset,
+    )
 
 
 def _written(path: Path, document: Mapping[str, Any]) -> Path:

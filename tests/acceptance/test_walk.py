@@ -1,4 +1,4 @@
-"""The walk through the API that the README prints, by a real shell and curl: every block prints what stands below it."""
+"""The walk through the API that the README prints, by a real shell and curl: each block prints what stands below it."""
 
 import os
 import re

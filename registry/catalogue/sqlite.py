@@ -25,6 +25,26 @@ def open_file(path: Path) -> Engine:
     return engine
 
 
+class Commits:
+    """The number that SQLite changes whenever another connection to the same file has committed, of any process."""
+
+    def __init__(self, engine: Engine) -> None:
+        # A connection of its own, which writes nothing: what it committed itself would not be counted.
+        self._connection = engine.raw_connection()
+        self._connection.detach()
+        self._cursor = self._connection.cursor()
+        self._unknown = 0
+
+    def __call__(self) -> int:
+        """A few microseconds, and nobody waits for it. What cannot be told is a number that never comes again."""
+        try:
+            number: int = self._cursor.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            self._unknown -= 1
+            return self._unknown
+        return number
+
+
 def explained(error: BaseException | None) -> tuple[str, str]:
     """What SQLite means, and the next step."""
     name = getattr(error, "sqlite_errorname", "")

@@ -10,6 +10,7 @@ from litestar.params import Parameter
 from api.http.conditional import tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
+from api.http.kept import UntilCommitted
 from api.http.pages import Cursor, Limit, bounded
 from api.http.service import Service
 from api.wire.artifacts import VersionDocument, VersionPage, entry_on_wire
@@ -17,12 +18,14 @@ from api.wire.cursors import cursor_of, key_of
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
 from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import commits_of
 from registry.catalogue.entries import Entry
 from registry.catalogue.pages import Listing, key_of_entry
 from registry.constraints import Constraint
 from registry.names import Kind, Name, Reference, parse_name, parse_target
 from registry.versions import parse_version
 
+_MOST_CURRENT = 65_536
 LATEST = "latest"
 """In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
 
@@ -63,6 +66,7 @@ Namespace = Annotated[
 def routes(service: Service) -> Router:
     """``/v1/artifacts``."""
     catalogue = service.registry.catalogue
+    current: UntilCommitted[Entry] = UntilCommitted(commits_of(service.registry.database), _MOST_CURRENT)
 
     @get(
         "/artifacts",
@@ -103,7 +107,11 @@ def routes(service: Service) -> Router:
     )
     async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> Response[bytes]:
         """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
-        entry = await service.work.look_up(_found, catalogue, f"{kind}{name}")
+        target = f"{kind}{name}"
+        entry = current.get(target)
+        if entry is None:
+            entry = await service.work.look_up(_found, catalogue, target)
+            current.put(target, entry)
         tag, key = _tag(entry), (entry.digest, entry.yanked)
         text = service.kept.get(key)
         if text is None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from api.http.kept import UntilCommitted
 from api.wire.artifacts import VersionDocument, VersionPage, entry_of
 from api.wiring import Registry
 from artifacts.digest import digest_bytes
@@ -76,6 +77,32 @@ def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client
     assert changed.headers["etag"] != tag
     catalogue.unyank(reference)
     assert client.get(path, headers={"if-none-match": tag}).status_code == 304
+
+
+def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published_one(
+    client: Client, shelf: Registry
+) -> None:
+    path = "/v1/artifacts/framework/acme/ort@latest"
+    assert [client.get(path).json()["version"] for _ in range(3)] == ["1.1.0"] * 3
+    publish_framework(shelf.catalogue, shelf.store, "acme/ort", "1.2.0")
+    assert [client.get(path).json()["version"] for _ in range(3)] == ["1.2.0"] * 3
+
+
+@pytest.mark.parametrize(("most", "kept"), [(2, [None, None, 3]), (3, [1, 2, 3])])
+def test_what_was_read_holds_until_anyone_commits(most: int, kept: list[int | None]) -> None:
+    numbers = iter([7, 7, 7, 7, 8])
+    current: UntilCommitted[int] = UntilCommitted(lambda: next(numbers), most)
+    assert current.get("one") is None
+    for number, key in enumerate(("two", "three", "one"), start=1):
+        current.put(key, number)
+    assert [current.get(key) for key in ("two", "three", "one")] == kept
+    assert current.get("one") is None
+
+
+def test_without_a_number_of_commits_nothing_is_kept() -> None:
+    current: UntilCommitted[int] = UntilCommitted(None, 2)
+    current.put("one", 1)
+    assert current.get("one") is None
 
 
 REFUSED = [

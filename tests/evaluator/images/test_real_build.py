@@ -3,6 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from evaluator.images.build import Builder, BuildOptions, BuiltImage
 from evaluator.images.environment import Environments
+from registry.manifests import plain
+from tests.support.commands import Commands
 
 
 def build(folder: Path, base: Path, store: LocalStore, mask: int) -> BuiltImage:
@@ -22,19 +25,24 @@ def build(folder: Path, base: Path, store: LocalStore, mask: int) -> BuiltImage:
         os.umask(before)
 
 
-@pytest.mark.image
-def test_onnxruntime_is_one_image_in_two_folders(tmp_path: Path, base_tarball: Path, store: LocalStore) -> None:
-    one = build(tmp_path / "one", base_tarball, store, 0o022)
-    assert isinstance(one.image.files, tuple)
-    for file in one.image.files:
-        store.put_file(one.folder / file.path)  # the second build finds the wheels here
-    two = build(tmp_path / "two" / "deeper", base_tarball, store, 0o077)
-    assert one.image == two.image
-    assert one.image_id == two.image_id is not None
-    assert one.framework == two.framework
+def told(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without what publishing adds and takes."""
+    kept = [{key: file[key] for key in ("path", "role", "sha256")} for file in manifest.get("files", ())]
+    return manifest | {"files": kept}
 
-    wheels = [(file.path, from_hex(str(file.sha256))) for file in one.image.files if file.path.endswith(".whl")]
-    python = Environments(tmp_path / "environments", store, SILENT).materialise(wheels, one.image.platforms[0].python)
+
+@pytest.mark.image
+def test_onnxruntime_is_one_image_in_two_folders(tmp_path: Path, base_tarball: Path, built_once: Commands) -> None:
+    """The one that a command built and published, in another folder and with another mask."""
+    store = LocalStore(built_once.registry / "blobs")  # which has the wheels
+    found = build(tmp_path / "two" / "deeper", base_tarball, store, 0o077)
+    assert isinstance(found.image.files, tuple)
+    assert found.image_id is not None
+    for draft, name in ((found.image, "image/onnxruntime-cpu"), (found.framework, "framework/onnxruntime")):
+        assert told(plain(draft)) == told(built_once.done("show", name)["manifest"])
+
+    wheels = [(file.path, from_hex(str(file.sha256))) for file in found.image.files if file.path.endswith(".whl")]
+    python = Environments(tmp_path / "environments", store, SILENT).materialise(wheels, found.image.platforms[0].python)
     code = "import mlperf_loadgen, numpy, onnxruntime, PIL.Image, safetensors; print(onnxruntime.__version__)"
     done = subprocess.run([python, "-B", "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("1.31.1\n", "")

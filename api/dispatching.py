@@ -9,26 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from api.wiring import Registry, connect_engine, now
 from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from evaluator.dispatch.agent import Agent, Workshop
-from evaluator.dispatch.matching import wants_of
-from evaluator.dispatch.queue import Explanation, JobWish, MachineId, Queue, new_job_id
+from evaluator.dispatch.queue import MachineId, Queue
 from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.submission import wish_of
 from evaluator.dispatch.times import Times
-from evaluator.records.runs import Isolation
 from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
-from registry.lockfile import Lock, dump, load
+from registry.lockfile import Lock, load
 
 if TYPE_CHECKING:
     from api.client.queue import HttpQueue
-    from artifacts.transfer.session import Session
 
 LEASE = "BENCHLOCK_LEASE"
 """Seconds that a lease lasts; every agent is told."""
@@ -46,14 +41,6 @@ def open_queue(registry: Registry) -> SqlQueue:
         InvalidInputError: BENCHLOCK_LEASE is no number of seconds.
     """
     return SqlQueue(registry.database, now, _times())
-
-
-def leave(registry: Registry, lock: Lock, isolation: Isolation | None, *, allow_code: bool) -> Explanation:
-    """Leave a lock to the workers of an embedded registry. Raises as ``wish_of``."""
-    queue = open_queue(registry)
-    wish = wish_of(lock, registry.store, isolation, now, allow_code=allow_code)
-    registry.catalogue.put_lock(lock)
-    return queue.explain(queue.submit(wish).id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +82,10 @@ def reach_queue(location: str) -> "HttpQueue":
     Raises:
         InvalidInputError: ``location`` is no URL of a server.
     """
-    from api.client.queue import HttpQueue  # noqa: PLC0415 - a folder needs none of it
+    from api.client.opening import reach  # noqa: PLC0415 - a folder needs none of it
+    from api.client.queue import HttpQueue  # noqa: PLC0415
 
-    return HttpQueue(_session(location))
-
-
-def leave_remotely(location: str, lock: Lock, isolation: Isolation | None, *, allow_code: bool) -> Explanation:
-    """Leave a lock to the workers of the registry on a server, which is handed the lock too."""
-    queue = reach_queue(location)
-    queue.keep_lock(dump(lock))
-    wants = wants_of(lock, isolation, confined=False)  # the server reads the model, and knows better
-    return queue.explain(queue.submit(JobWish(new_job_id(now()), lock.id, wants, allow_code)).id)
+    return HttpQueue(reach(location).talk)
 
 
 def reach_agent(location: str, machine: str, permits: Permits, progress: Progress, say: Callable[[str], None]) -> Agent:
@@ -115,14 +95,19 @@ def reach_agent(location: str, machine: str, permits: Permits, progress: Progres
         InvalidInputError: ``location`` is no URL of a server, or ``machine`` no name of a machine.
         UnavailableError: the folder cannot be made.
     """
-    from artifacts.http.client import connect  # noqa: PLC0415 - as above
+    from api.client.opening import reach  # noqa: PLC0415 - as above
+    from api.client.queue import HttpQueue  # noqa: PLC0415
+    from artifacts.http.client import connect  # noqa: PLC0415
     from artifacts.http.store import HttpStore  # noqa: PLC0415
     from artifacts.local import LocalStore  # noqa: PLC0415
     from artifacts.mirrored import MirroredStore  # noqa: PLC0415
 
-    home, queue = _cache(location), reach_queue(location)
-    client = connect(_session(location), home / "uploads")
-    store = MirroredStore(LocalStore(home / "blobs"), HttpStore(client), progress)
+    line = reach(location)
+    cache, queue = line.home(), HttpQueue(line.talk)
+    home = cache / "worker"  # whoever runs commands here ends the runs of dead processes in the folder above
+    home.mkdir(exist_ok=True)
+    client = connect(line.session, home / "uploads")
+    store = MirroredStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
     def build(journal: Journal, turn: Turn, engine: Engine | None) -> Runner:
         return Runner(home, store, journal, engine, now, progress, say, id, turn)
@@ -133,28 +118,6 @@ def reach_agent(location: str, machine: str, permits: Permits, progress: Progres
 
 def _agent(queue: Queue, machine: str, workshop: Workshop, permits: Permits) -> Agent:
     return Agent(queue, machine_id(machine), workshop, host_lock_path(), permits.processes, permits.code)
-
-
-def _session(location: str) -> "Session":
-    from artifacts.http.client import session_with  # noqa: PLC0415 - as above
-    from artifacts.http.server import parse_server  # noqa: PLC0415
-
-    return session_with(parse_server(location), os.environ.get("BENCHLOCK_TOKEN"))
-
-
-def _cache(location: str) -> Path:
-    """This machine's folder for a server: below XDG_CACHE_HOME, named by the host and the port."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = base / "benchlock" / (urlsplit(location).netloc.replace(":", "_") or "server")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnavailableError(
-            f"the folder for what comes from the server cannot be made: {error.strerror}",
-            where=str(home),
-            next_step="set XDG_CACHE_HOME to a folder that can be written",
-        ) from error
-    return home
 
 
 def machine_id(name: str) -> MachineId:

@@ -6,6 +6,7 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
+from api.cli.lock_commands import read_question
 from api.cli.output import say
 from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from evaluator.dispatch.queue import Queue
     from evaluator.dispatch.states import JobState
     from evaluator.records.runs import Isolation
-    from registry.lockfile import Lock
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them.")
@@ -129,19 +129,19 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 
-def submit(invocation: Invocation, lock: "Lock", isolation: "Isolation | None", *, allow_code: bool) -> None:
-    """Leave a lock to the queue's machines; what no machine can take is said at once."""
+def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
+    """Leave a lock, or a request, to the queue's machines; what no machine can take is said at once."""
     from api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from api.dispatching import is_remote, leave, leave_remotely  # noqa: PLC0415
+    from registry.requests import Request  # noqa: PLC0415
 
-    if is_remote(invocation.registry):
-        found = leave_remotely(invocation.registry, lock, isolation, allow_code=allow_code)
-    else:
-        found = leave(invocation.folder, lock, isolation, allow_code=allow_code)
+    asked = read_question(invocation, target)
+    found = invocation.opened.leave(asked, isolation, allow_code=allow_code)
     if invocation.as_json:
         output.print_json(explanation_document(found))
         return
     output.echo(found.job.id)
+    if isinstance(asked, Request):
+        say(f"its lock, made and kept: {found.job.lock}")
     say(f"warning: {found.sentence}" if found.blocked else found.sentence)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--until", metavar="METRIC=SHARE", multiple=True, help="Stop once its interval over runs is as narrow: 2%."
 )
-@click.option("--submit", "is_left", is_flag=True, help="Leave it to the registry's workers; prints the job.")
+@click.option("--submit", "is_left", is_flag=True, help="Leave it to workers, or a request; prints the job.")
 @click.pass_obj
 def run(
     invocation: Invocation,
@@ -46,7 +46,6 @@ def run(
     is_left: bool,
 ) -> None:
     """Verify every digest that the lock names, run it, record the run."""
-    locked = read_lock(invocation, lock)
     wanted, shares = parse_isolation(isolation), parse_shares("--until", until)
     if shares and repeat is None:
         raise InvalidInputError("--until needs a most of runs", where="--until", next_step="add --repeat 20")
@@ -57,8 +56,9 @@ def run(
             raise InvalidInputError(
                 "--submit leaves one run to the workers", where="--repeat", next_step="submit again"
             )
-        submit(invocation, locked, wanted, allow_code=allow_code)
+        submit(invocation, lock, wanted, allow_code=allow_code)
         return
+    locked = read_lock(invocation, lock)
 
     def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
         return execute(invocation, locked, wanted, allow_code=allow_code, part_of=part_of)

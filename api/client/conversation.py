@@ -63,9 +63,14 @@ class Conversation:
     ) -> Document:
         """What the server makes of ``body``, which may be sent ``again`` where no answer came. Raises as ``get``.
 
-        ``patience`` is for how many seconds it may be silent meanwhile, where that is longer than usual.
+        ``patience`` is for how many seconds it may be silent meanwhile. A ``body`` of None is none.
         """
-        return self._read(method, path, msgspec.json.encode(body), kind, patience, again=again)
+        content = None if body is None else msgspec.json.encode(body)
+        return self._read(method, path, content, kind, patience, again=again)
+
+    def tell(self, method: str, path: str, body: object) -> None:
+        """Say ``body`` once; there is nothing to be answered. Raises as ``get``."""
+        self._answered(method, path, msgspec.json.encode(body), SILENCE_SECONDS, again=False)
 
     def health(self) -> Health:
         """What the server says of itself.
@@ -90,13 +95,18 @@ class Conversation:
         *,
         again: bool = True,
     ) -> Document:
-        answer = self._ask(method, path, body, patience, again=again)
-        if answer.status >= _FAILED:
-            self._refuse(answer)
+        answer = self._answered(method, path, body, patience, again=again)
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.MsgspecError:
             self._explain(answer)
+
+    def _answered(self, method: str, path: str, body: bytes | None, patience: float, *, again: bool) -> Answer:
+        """An answer that is no refusal."""
+        answer = self._ask(method, path, body, patience, again=again)
+        if answer.status >= _FAILED:
+            self._refuse(answer)
+        return answer
 
     def _ask(
         self, method: str, path: str, body: bytes | None, patience: float = SILENCE_SECONDS, *, again: bool

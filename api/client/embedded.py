@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from artifacts.mirrored import Evicted
     from artifacts.oci.mirrored import MirroredRepository
     from artifacts.progress import Progress
+    from evaluator.dispatch.queue import Explanation
     from evaluator.inventory import Inventory, Names
     from evaluator.records.records import Records
+    from evaluator.records.runs import Isolation
     from registry.lockfile import Lock
     from registry.names import Kind
     from registry.requests import Request
@@ -85,6 +87,17 @@ class EmbeddedRegistry:
 
         answer = why_chosen(lock, kind, name, self.catalogue)
         return Told(answer.prose(), answer.as_json())
+
+    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        from api.dispatching import open_queue  # noqa: PLC0415 - most commands leave nothing to others
+        from evaluator.dispatch.submission import wish_of  # noqa: PLC0415
+        from registry.requests import Request  # noqa: PLC0415
+
+        lock = self.lock(asked, {}).lock if isinstance(asked, Request) else asked
+        queue = open_queue(self.opened)
+        wish = wish_of(lock, self.store, isolation, now, allow_code=allow_code)
+        self.catalogue.put_lock(lock)
+        return queue.explain(queue.submit(wish).id)
 
     def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:
         from evaluator.inventory import Inventory, damage  # noqa: PLC0415 - `verify` alone needs it

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +16,39 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.http.client import connect, session_with
 from artifacts.http.server import Server, parse_server
 from artifacts.progress import Progress
+from artifacts.transfer.session import Session
 from artifacts.urls import is_loopback, shown_url, split_url
 
 TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of the variable that has it
 _RUNS, _NOTES = "runs", "sending"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is said to a server: documents by ``talk``, blobs over ``session``."""
+
+    server: Server
+    session: Session
+    talk: Conversation
+
+    def home(self) -> Path:
+        """This machine's folder for what comes from the server.
+
+        Raises:
+            UnavailableError: it cannot be made.
+        """
+        return _cache(self.server)
+
+
+def reach(url: str) -> Line:
+    """The server at ``url``, to be asked as whoever BENCHLOCK_TOKEN names. Nothing is asked of it yet.
+
+    Raises:
+        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted.
+    """
+    server, token = _server(url), os.environ.get(TOKEN) or None
+    session = session_with(server, token)
+    return Line(server, session, Conversation(session, version("benchlock"), has_token=token is not None))
 
 
 def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:
@@ -30,10 +60,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted.
         UnavailableError: the folder for what comes from it cannot be made; or runs were left, and it does not answer.
     """
-    server, token = _server(url), os.environ.get(TOKEN) or None
-    home = _cache(server)
-    session = session_with(server, token)
-    talk = Conversation(session, version("benchlock"), has_token=token is not None)
+    line = reach(url)
+    home, talk, session = line.home(), line.talk, line.session
     registry = RemoteRegistry(home, talk, connect(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
         from api.wiring import connect_engine, now  # noqa: PLC0415 - rarely needed

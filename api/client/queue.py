@@ -1,21 +1,19 @@
 """The queue of a registry on a server: every verb is one request."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-import msgspec
+from msgspec import UNSET, UnsetType
 
+from api.client.conversation import Conversation
 from api.wire import jobs as wire
 from api.wire.cursors import cursor_of
-from api.wire.locks import Given, KeptLock
-from api.wire.problems import Problem, error_of
+from api.wire.locks import KeptLock
 from api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
 from artifacts.digest import Digest
-from artifacts.errors import UnavailableError
 from artifacts.transfer.network import SILENCE_SECONDS
-from artifacts.transfer.session import Answer, Session
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import (
     Beat,
@@ -27,31 +25,43 @@ from evaluator.dispatch.queue import (
     Lease,
     Machine,
     MachineId,
+    new_job_id,
 )
 from evaluator.dispatch.states import Ended, JobState, Phase
 from evaluator.dispatch.times import Times
-from evaluator.records.runs import RunEnd, RunId, RunStart
+from evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
 
 _T = TypeVar("_T")
-_FAILED: Final = 400
 _PAGE: Final = 1000
-_JSON: Final = {"content-type": "application/json"}
 
 
 class HttpQueue:
-    """A ``Queue`` behind a session. A verb is asked for once: whoever must have an answer asks again.
+    """A ``Queue`` behind a server. A verb is asked for once: whoever must have an answer asks again.
 
     The answer to a beat is waited for as long as the times of the last lease say.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
         self._name: str | None = None
         self._times = Times()
 
     def submit(self, wish: JobWish) -> Job:
         asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
         return wire.job_of(self._ask("POST", "jobs", wire.JobOnWire, asked))
+
+    def leave(
+        self,
+        isolation: Isolation | None,
+        *,
+        allow_code: bool,
+        lock: Digest | UnsetType = UNSET,
+        request: dict[str, Any] | UnsetType = UNSET,
+    ) -> Job:
+        """Queue a lock that the registry has, or the one that it makes of a request; asked again until it answers."""
+        job = new_job_id(datetime.now(UTC))
+        asked = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
+        return wire.job_of(self._talk.send("POST", "jobs", asked, wire.JobOnWire))
 
     def job(self, job: JobId) -> Job:
         return wire.job_of(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
@@ -77,7 +87,7 @@ class HttpQueue:
             path = f"machines?{urlencode({name: value for name, value in asked.items() if value})}"
             page = self._ask("GET", path, wire.MachinePage)
             found += map(wire.machine_of, page.machines)
-            if isinstance(page.next, msgspec.UnsetType):
+            if isinstance(page.next, UnsetType):
                 break
             cursor = page.next
         return found
@@ -122,35 +132,13 @@ class HttpQueue:
         """The file of a lock that the registry has."""
         return self._ask("GET", f"locks/{lock}", KeptLock).text
 
-    def keep_lock(self, text: str) -> None:
-        """Have the registry keep the lock of that file."""
-        self._ask("POST", "locks", KeptLock, Given(text=text))
-
     def _tell(self, method: str, path: str, body: object) -> None:
-        self._answered(method, path, body)
+        self._talk.tell(method, path, body)
 
     def _ask(
         self, method: str, path: str, kind: type[_T], body: object = None, patience: float = SILENCE_SECONDS
     ) -> _T:
-        answer = self._answered(method, path, body, patience)
-        try:
-            return msgspec.json.decode(answer.content, type=kind)
-        except msgspec.MsgspecError as error:
-            raise UnavailableError(
-                f"the server's answer is none that is understood here: {error}",
-                where=answer.url,
-                next_step="use the version of benchlock that the server has",
-            ) from error
-
-    def _answered(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> Answer:
-        content = None if body is None else msgspec.json.encode(body)
-        headers, url = _JSON if content else None, self._session.url(path)
-        answer = self._session.once(method, url, headers=headers, content=content, seconds=patience)
-        if answer.status >= _FAILED:
-            with suppress(msgspec.MsgspecError):
-                raise error_of(msgspec.json.decode(answer.content, type=Problem))
-            raise answer.refused(f"{method} {path}")
-        return answer
+        return self._talk.send(method, path, body, kind, again=False, patience=patience)
 
 
 def _tail(job: JobId) -> str:

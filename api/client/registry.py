@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from artifacts.progress import Progress
     from artifacts.store import FileStore
+    from evaluator.dispatch.queue import Explanation
     from evaluator.records.kept import KeptRuns
-    from evaluator.records.runs import RunId
+    from evaluator.records.runs import Isolation, RunId
     from registry.catalogue.contents import Contents
     from registry.catalogue.entries import Published
     from registry.lockfile import Lock
@@ -105,6 +106,13 @@ class Registry(Protocol):
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> Told:
         """Why ``lock`` has its version of ``kind``/``name``. Raises as ``registry.locks.why_chosen``."""
+        ...
+
+    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        """A run of a lock, or of the one that answers a request, left to the workers: the job, and who may take it.
+
+        The lock is kept. Raises as ``lock``, and as ``evaluator.dispatch.submission.wish_of``.
+        """
         ...
 
     def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from artifacts.transfer.blobs import BlobClient
+    from evaluator.dispatch.queue import Explanation
+    from evaluator.records.runs import Isolation
     from registry.lockfile import Lock
     from registry.names import Kind
     from registry.requests import Request
@@ -99,6 +101,16 @@ class RemoteRegistry:
         asked = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
         told = self.talk.send("POST", "locks/why", asked, wire.WhyTold)
         return Told(told.prose, told.why)
+
+    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        from api.client.queue import HttpQueue  # noqa: PLC0415 - most commands leave nothing to others
+        from registry.requests import Request  # noqa: PLC0415
+
+        queue = HttpQueue(self.talk)
+        if isinstance(asked, Request):
+            return queue.explain(queue.leave(isolation, allow_code=allow_code, request=dict(asked.document)).id)
+        self.catalogue.put_lock(asked)
+        return queue.explain(queue.leave(isolation, allow_code=allow_code, lock=asked.id).id)
 
     def verify(self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool) -> Looked:
         """Read there, not here: what this machine has of it is read, and held against its digest, by every run."""

@@ -38,9 +38,13 @@ LONGEST_WAIT = 25.0
 
 
 class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock that the registry has, to be run once by a worker. The same ``job`` again is the same job."""
+    """A lock that the registry has, or a request, whose lock is made: to be run once by a worker.
 
-    lock: DigestText
+    The same ``job`` again is the same job, whatever was published meanwhile.
+    """
+
+    lock: DigestText | UnsetType = UNSET
+    request: dict[str, Any] | UnsetType = UNSET
     isolation: Isolation | None = None
     allow_code: bool = False
     job: JobText | UnsetType = UNSET

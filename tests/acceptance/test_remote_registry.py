@@ -15,7 +15,7 @@ from tests.support.commands import Answer, Commands
 from tests.support.digits import request, written
 from tests.support.interrupting import cut
 from tests.support.registry_server import free_port
-from tests.support.serving import service
+from tests.support.serving import at, service
 from tests.support.web import redirect, serving, status
 
 TIMES = ("published_at", "started_at", "ended_at", "imported_at")
@@ -30,12 +30,6 @@ class Desk:
     remote: Commands
     manifests: tuple[Path, ...]
     request: Path
-
-
-def at(url: str, folder: Path, **variables: str) -> Commands:
-    """Commands on the registry at ``url``, whose cache is in ``folder``."""
-    named = {"BENCHLOCK_REGISTRY": url, "XDG_CACHE_HOME": str(folder / "cache")}
-    return Commands(folder, variables=named | variables)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
+from api.client.conversation import Conversation
 from api.client.queue import HttpQueue
 from api.wire import jobs as wire
 from artifacts.transfer.network import patience
@@ -40,7 +41,7 @@ class Noted:
 
 def test_a_beat_that_stalls_leaves_time_for_others_before_its_lease_ends() -> None:
     session = Noted()
-    queue = HttpQueue(cast("Session", session))
+    queue = HttpQueue(Conversation(cast("Session", session), "1", has_token=True))
     lease = queue.lease(MachineId("m1"), "a boot")
     assert lease is not None
     assert queue.beat(Fence(7), "measuring") == "keep"

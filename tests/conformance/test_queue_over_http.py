@@ -8,14 +8,14 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import Engine
 
+from api.client.conversation import Conversation
 from api.client.queue import HttpQueue
 from api.http.app import create_app
-from api.http.settings import Settings
+from api.http.settings import VERSION, Settings
 from api.wiring import Registry
 from artifacts.http.client import session_with
 from artifacts.http.server import parse_server
 from artifacts.local import LocalStore
-from artifacts.transfer.session import Session
 from evaluator.dispatch.queue import Queue
 from registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
@@ -35,8 +35,8 @@ globals().update({name: one for name, one in vars(suite).items() if name.startsw
 class Reached(HttpQueue):
     """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it."""
 
-    def __init__(self, session: Session, behind: Queue) -> None:
-        super().__init__(session)
+    def __init__(self, talk: Conversation, behind: Queue) -> None:
+        super().__init__(talk)
         self.submit = behind.submit  # type: ignore[method-assign]
 
 
@@ -53,5 +53,5 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with TestClient(create_app(registry, Settings(largest_page=2))) as client:
         session = session_with(parse_server("http://127.0.0.1"))
         session._client = client
-        made.queue = Reached(session, behind)
+        made.queue = Reached(Conversation(session, VERSION, has_token=False), behind)
         yield made

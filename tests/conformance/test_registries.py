@@ -148,6 +148,17 @@ def test_what_cannot_be_is_said_in_the_same_words(registry: Registry) -> None:
         registry.catalogue.find_lock(f"sha256:{'0' * 64}")
 
 
+def test_a_lock_and_a_request_are_left_to_workers(registry: Registry, asked: Request) -> None:
+    lock = registry.lock(asked, {}).lock
+    for given in (lock, asked):
+        found = registry.leave(given, "container", allow_code=False)
+        assert (found.job.lock, found.job.state, found.blocked) == (lock.id, "queued", True)
+        assert found.sentence == "no machine can take it: none is known; start `benchlock worker` on one"
+    with pytest.raises(ConflictError, match="no version of model/digits") as refused:
+        registry.leave(_asked(model='{name: digits, version: "^9.0"}'), None, allow_code=False)
+    assert refused.value.conflict
+
+
 def test_a_draft_is_resolved_as_if_it_were_published(registry: Registry) -> None:
     (model,) = (one for one in NEWER.manifests.values() if one.kind == "model")
     found = registry.resolve(_asked(model='{name: digits, version: "=1.1.0"}'), {}, [drafted(model)])

@@ -62,6 +62,12 @@ def service(
         process.wait(60)
 
 
+def at(url: str, folder: Path, *, engine: str = "", **variables: str) -> Commands:
+    """Commands on the registry at ``url``, whose cache is in ``folder``."""
+    named = {"BENCHLOCK_REGISTRY": url, "XDG_CACHE_HOME": str(folder / "cache")}
+    return Commands(folder, engine, named | variables)
+
+
 def _wait(served: Served) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and served.process.poll() is None:

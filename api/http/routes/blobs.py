@@ -117,7 +117,8 @@ def _reading(service: Service) -> BaseRouteHandler:
             return ASGIResponse(status_code=304, headers=headers)
         if request.method == HttpMethod.HEAD:
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
-            return ASGIResponse(media_type=_BYTES, headers=headers, is_head_response=True)
+            headers["content-type"] = _BYTES  # Litestar says it of no answer without a body
+            return ASGIResponse(headers=headers, is_head_response=True)
         path = await work.do(store.path, blob)
         size = (await work.do(path.stat)).st_size
         asked = part if same in (None, headers["etag"]) else None

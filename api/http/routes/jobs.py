@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -15,15 +16,19 @@ from msgspec import UNSET
 from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import READ, RUN
+from api.http.making import make_lock
 from api.http.pages import Limit, bounded
+from api.http.routes.locks import REQUEST
 from api.http.service import Service
 from api.wire import jobs as wire
 from api.wiring import Registry, now
 from artifacts.digest import parse_digest
+from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.dispatch.queue import JobId, Queue, parse_job_id
 from evaluator.dispatch.states import TERMINAL, JobState
 from evaluator.dispatch.submission import wish_of
-from registry.lockfile import load
+from registry.lockfile import Lock, load
+from registry.requests import parse_request
 
 _LOOKS: Final = 0.5
 """Seconds between two looks at a job that is watched."""
@@ -64,7 +69,7 @@ JobIn = Annotated[
         description="The 26 characters of its id.", max_length=30, examples=[Example(value=_ID.removeprefix("job/"))]
     ),
 ]
-AskedIn = Annotated[wire.JobAsked, Body(examples=[Example(value={"lock": _LOCK})])]
+AskedIn = Annotated[wire.JobAsked, Body(examples=[Example(value={"lock": _LOCK}), Example(value={"request": REQUEST})])]
 StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
 
 
@@ -77,10 +82,22 @@ def routes(service: Service) -> Router:
         opt=RUN,
         status_code=201,
         summary="Leave a run to the workers",
-        responses=answers("unknown-name", "invalid-input", "integrity", "unavailable", body=True, success=_job(201)),
+        responses=answers(
+            "conflict",
+            "missing-blobs",
+            "unknown-name",
+            "invalid-input",
+            "integrity",
+            "unavailable",
+            body=True,
+            success=_job(201),
+        ),
     )
     async def submit(data: AskedIn) -> wire.JobOnWire:
-        """A lock that is kept here (`POST /v1/locks`), run once. `explanation` says who may take it."""
+        """A `lock` that is kept here, run once; of a `request` the lock is made and kept, as by `POST /v1/locks`.
+
+        409 with `conflict` says why nothing answers the request; `explanation` who may take the job.
+        """
         return await work.do(_submitted, registry, queue, data)
 
     @get(
@@ -164,10 +181,27 @@ async def _events(service: Service, queue: Queue, job: JobId) -> AsyncIterator[S
 
 
 def _submitted(registry: Registry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
-    lock = load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
     job = None if data.job is UNSET else parse_job_id(data.job)
+    lock = _lock_of(registry, queue, data, job)
     wish = wish_of(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
     return wire.job_on_wire(queue.submit(wish))
+
+
+def _lock_of(registry: Registry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
+    """The lock to be run; of a request that was submitted under the same id before, the one that was made then."""
+    if (data.lock is UNSET) == (data.request is UNSET):
+        raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
+    if data.lock is not UNSET:
+        return load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
+    assert data.request is not UNSET
+    request = parse_request(data.request, "request")
+    if job is not None:
+        with suppress(UnknownNameError):
+            known = queue.job(job).lock
+            before = load(registry.catalogue.get_lock(known), known)
+            if before.request == request.document:
+                return before
+    return make_lock(registry, request, {})[0]
 
 
 def _id(text: str) -> JobId:

@@ -13,17 +13,16 @@ from msgspec import UNSET
 from api.http.conditional import FOR_EVER, MUST_ASK, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, RUN
+from api.http.making import make_lock
 from api.http.service import Service
-from api.image_lookup import public_look_up
 from api.wire import locks as wire
 from api.wiring import Registry
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
-from evaluator.harness_archive import HARNESS_VERSION, build_harness
 from registry.accepting import refuse_missing
 from registry.difference import diff
 from registry.lockfile import Lock, dump, load
-from registry.locks import Harness, keep_lock, known_manifests, resolve_drafted, resolve_request, why_chosen, yanked
+from registry.locks import known_manifests, resolve_drafted, resolve_request, why_chosen
 from registry.named import named
 from registry.names import parse_target
 from registry.requests import parse_request
@@ -33,7 +32,7 @@ TOML = "application/toml"
 _ID = "sha256:"
 
 _LOCK = 'id = "sha256:1c2ab5b6…"\nschema = "1.0"\n…'
-_REQUEST = {
+REQUEST: Any = {
     "schema": 1,
     "kind": "evaluation",
     "name": "my-question",
@@ -56,11 +55,9 @@ _KEPT = {"lock": _ID + "0" * 64, "text": _LOCK, "warnings": []}
 _CHANGE = {"subject": "model/acme/resnet8", "before": "1.0.0", "after": "1.1.0", "details": ["weights changed"]}
 _WHY = {"prose": "framework/onnxruntime 1.20.0 …", "why": {"kind": "framework", "name": "onnxruntime"}}
 
-QuestionIn = Annotated[
-    wire.Question, Body(examples=[Example(value={"request": _REQUEST, "preferences": [_PREFERRED]})])
-]
-GivenIn = Annotated[wire.Given, Body(examples=[Example(value={"request": _REQUEST}), Example(value={"text": _LOCK})])]
-CheckedIn = Annotated[wire.Checked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "request": _REQUEST})])]
+QuestionIn = Annotated[wire.Question, Body(examples=[Example(value={"request": REQUEST, "preferences": [_PREFERRED]})])]
+GivenIn = Annotated[wire.Given, Body(examples=[Example(value={"request": REQUEST}), Example(value={"text": _LOCK})])]
+CheckedIn = Annotated[wire.Checked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "request": REQUEST})])]
 WhyIn = Annotated[
     wire.WhyAsked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "target": "framework/onnxruntime"})])
 ]
@@ -215,11 +212,8 @@ def _locked(registry: Registry, data: wire.Given) -> wire.KeptLock:
         return wire.kept_on_wire(kept, dump(kept))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
-    resolution = resolve_request(request, registry.catalogue, wire.preferences_of(data.preferences))
-    harness = Harness(HARNESS_VERSION, build_harness())
-    look_up = public_look_up(registry.store)
-    made = keep_lock(request, resolution, harness, registry.store, registry.catalogue, look_up)
-    return wire.kept_on_wire(made, dump(made), yanked(resolution))
+    made, warnings = make_lock(registry, request, wire.preferences_of(data.preferences))
+    return wire.kept_on_wire(made, dump(made), warnings)
 
 
 def _of_every_run(lock: Lock) -> Mapping[Digest, str]:

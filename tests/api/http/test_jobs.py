@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,6 +15,11 @@ from api.wiring import Registry
 from artifacts.digest import digest_bytes
 from evaluator.dispatch.queue import Job, Queue, parse_job_id
 from evaluator.dispatch.states import Tally
+from registry.lockfile import load
+from registry.requests import read_request
+from tests.api.http.conftest import Client
+from tests.support.locks import REQUEST
+from tests.support.variants import variant
 
 ID = parse_job_id("job/01kam1v3mz4w0q3d5g7h9j2k4m")
 DELAYED = Job(
@@ -64,3 +69,53 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
     told = asyncio.run(watched())
     seen = [(one["state"], one["again_in"]) for one in told]
     assert seen == [("delayed", 10.0), ("queued", None), ("cancelled", None)]
+
+
+REQUESTED = read_request(REQUEST, "request.yaml").document
+
+
+def publish(registry: Registry, version: str) -> None:
+    """What the request asks for."""
+    variant({"model": {"version": version}}).publish(registry.catalogue, registry.store)
+
+
+def test_the_lock_of_a_request_is_made_kept_and_queued(client: Client, registry: Registry) -> None:
+    publish(registry, "1.0.0")
+    answer = client.post("/v1/jobs", json={"request": REQUESTED})
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert client.get(f"/v1/jobs/{job['job'].removeprefix('job/')}").json() == job
+    lock = load(client.get(f"/v1/locks/{job['lock']}").json()["text"], "kept")
+    assert (lock.id, lock.request) == (job["lock"], REQUESTED)
+    assert client.post("/v1/jobs", json={"lock": lock.id}).json()["lock"] == lock.id
+
+
+def test_a_request_under_the_same_id_is_the_same_job_whatever_was_published_meanwhile(
+    client: Client, registry: Registry
+) -> None:
+    publish(registry, "1.0.0")
+    asked = {"request": REQUESTED, "job": ID}
+    first = client.post("/v1/jobs", json=asked).json()
+    publish(registry, "1.1.0")
+    assert client.post("/v1/jobs", json=asked).json() == first
+    assert client.post("/v1/jobs", json={"request": REQUESTED}).json()["lock"] != first["lock"]
+    other = client.post("/v1/jobs", json=asked | {"request": REQUESTED | {"seed": 8}})
+    assert (other.status_code, other.json()["detail"]) == (422, f"another job has the id {ID}")
+
+
+def test_a_request_that_nothing_answers_is_no_job_and_the_conflict_is_that_of_resolving(
+    client: Client, registry: Registry
+) -> None:
+    publish(registry, "1.0.0")
+    asked = {"request": REQUESTED | {"model": {"name": "digits", "version": "^9.0"}}}
+    answers = [client.post(path, json=asked) for path in ("/v1/jobs", "/v1/resolve")]
+    problems = [answer.json() | {"request_id": ""} for answer in answers]
+    assert problems[0] == problems[1]
+    assert (answers[0].status_code, problems[0]["code"]) == (409, "conflict")
+    assert client.get("/v1/jobs").json() == {"jobs": []}
+
+
+@pytest.mark.parametrize("both", [{}, {"lock": DELAYED.lock, "request": REQUESTED}])
+def test_a_job_is_of_a_lock_or_of_a_request(client: Client, both: dict[str, Any]) -> None:
+    answer = client.post("/v1/jobs", json=both)
+    assert (answer.status_code, answer.json()["detail"]) == (422, "a job is of a lock, or of a request")

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, Router, get
+from litestar import MediaType, Request, Response, Router, get
 from litestar.openapi.spec import Example
 from litestar.params import Parameter
 
@@ -25,7 +25,7 @@ from registry.constraints import Constraint
 from registry.names import Kind, Name, Reference, parse_name, parse_target
 from registry.versions import parse_version
 
-_MOST_CURRENT = 65_536
+_MOST_CURRENT, _MOST_PAGES = 65_536, 256
 LATEST = "latest"
 """In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
 
@@ -66,7 +66,9 @@ Namespace = Annotated[
 def routes(service: Service) -> Router:
     """``/v1/artifacts``."""
     catalogue = service.registry.catalogue
-    current: UntilCommitted[Entry] = UntilCommitted(commits_of(service.registry.database), _MOST_CURRENT)
+    commits = commits_of(service.registry.database)
+    current: UntilCommitted[Entry] = UntilCommitted(commits, _MOST_CURRENT)
+    pages: UntilCommitted[bytes] = UntilCommitted(commits, _MOST_PAGES)
 
     @get(
         "/artifacts",
@@ -80,7 +82,7 @@ def routes(service: Service) -> Router:
         namespace: Namespace = None,
         cursor: Cursor = None,
         limit: Limit = None,
-    ) -> VersionPage:
+    ) -> Response[bytes]:
         """Versions by kind, name and version, yanked ones too; all of a name with ``kind`` and ``name``."""
         most = bounded(limit, service.settings)
         after = None if cursor is None else key_of(cursor, 3)
@@ -90,7 +92,13 @@ def routes(service: Service) -> Router:
             None if namespace is None else _namespace(namespace),
             None if after is None else (after[0], after[1], after[2]),
         )
-        return _page(await service.work.look_up(catalogue.page, listing, most + 1), most)
+        text = pages.get((listing, most))
+        if text is None:
+            found = await service.work.look_up(catalogue.page, listing, most + 1)
+            text = msgspec.json.encode(_page(found, most))
+            if most <= service.settings.usual_page:
+                pages.put((listing, most), text)
+        return Response(text, media_type=MediaType.JSON)
 
     @get(
         "/artifacts/{kind:str}/{name:path}",

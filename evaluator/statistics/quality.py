@@ -1,9 +1,8 @@
 """Quality metrics that are no count of right samples: their values and intervals, of what each sample adds to them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,12 @@ from scipy import special
 from artifacts.errors import InvalidInputError
 from evaluator.statistics.figures import Interval
 from evaluator.statistics.intervals import LEVEL, UNBOUNDED
+from evaluator.statistics.precision import THRESHOLDS, average_precision
+from evaluator.statistics.tensors import Tensor, series
 
 DRAWS = 1000
-GROUPS = 10
 SEED = 7
 
-Tensor = npt.NDArray[Any]
 Weights = npt.NDArray[np.int64]
 Statistic = Callable[[Weights], float | None]
 """A metric of samples of which each counts so many times [samples]; None where it has no value."""
@@ -26,8 +25,6 @@ Statistic = Callable[[Weights], float | None]
 _TAIL = (1 - LEVEL) / 2
 _LEAST = 2
 _CLOSE = 1e-9
-_RECALLS = np.linspace(0.0, 1.00, 101)  # as COCO's evaluation makes them, to the bit
-_TRUE, _IGNORED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def judged(metric: str, value: float, n: int, measures: Mapping[str, Tensor]) ->
     """``metric`` with its interval, out of what the harness says that each sample adds to it.
 
     ``mae`` and ``rmse``: Student's t over the samples' absolute and squared errors, the root taken of the ends; ``map``
-    and ``map_50``: the jackknife over groups of samples; all others: the bootstrap over samples.
+    and ``map_50``: balanced half-samples; all others: the bootstrap over samples.
 
     Raises:
         InvalidInputError: the measures are missing or malformed, or another value follows from them.
@@ -82,29 +79,6 @@ def mean_of(values: Tensor) -> Interval:
     return Interval(centre - half, centre + half)
 
 
-def jackknife(statistic: Statistic, samples: int) -> Interval:
-    """The delete-a-group jackknife of a fraction's logit (Wolter, Introduction to Variance Estimation, section 4.2).
-
-    The samples are dealt to ten groups at random, always the same ones, and the metric is computed without each. What
-    its logit gains by a group, times their number, is a value of its own: of these it is Student's t, whose centre is
-    free of the bias that average precision of few samples has. The logit is of ``(n x + 1/2) / (n + 1)``, which is
-    finite for 0 and 1. The interval is widened to hold the value itself. Fewer than two samples bound nothing.
-    """
-    value = statistic(np.ones(samples, np.int64))
-    if samples < _LEAST or value is None:
-        return UNBOUNDED
-    groups = min(samples, GROUPS)
-    group = np.random.RandomState(SEED).permutation(samples) % groups
-    without = (statistic((group != number).astype(np.int64)) for number in range(groups))
-    found = np.asarray([value if one is None else one for one in without])
-    if (found == value).all():
-        return Interval(value, value)
-    whole, parts = (special.logit((samples * one + 0.5) / (samples + 1)) for one in (np.asarray(value), found))
-    ends = mean_of(groups * whole - (groups - 1) * parts)
-    low, high = ((special.expit(end) * (samples + 1) - 0.5) / samples for end in (ends.low, ends.high))
-    return Interval(max(0.0, min(float(low), value)), min(1.0, max(float(high), value)))
-
-
 def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interval:
     """The basic interval of a fraction (Davison and Hinkley, Bootstrap Methods and their Application, section 5.2.1).
 
@@ -125,27 +99,17 @@ def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interva
 
 def _computed(metric: str, n: int, measures: Mapping[str, Tensor]) -> tuple[float | None, Interval]:
     if metric in ("mae", "rmse"):
-        return _error(metric, _series(measures[metric], (n,), "f"))
+        return _error(metric, series(measures[metric], (n,), "f"))
     samples = n
-    if metric in _THRESHOLDS:
-        statistic = _average_precision(measures, samples, _THRESHOLDS[metric])
-        return statistic(np.ones(samples, np.int64)), jackknife(statistic, samples)
+    if metric in THRESHOLDS:
+        return average_precision(measures, samples, THRESHOLDS[metric])
     if metric == "miou":
-        statistic = _mean_iou(_series(measures["miou"], (None, 4), "i"), samples)
+        statistic = _mean_iou(series(measures["miou"], (None, 4), "i"), samples)
     else:
-        counts = _series(measures[metric], (None, 2), "i")
+        counts = series(measures[metric], (None, 2), "i")
         samples = len(counts)
         statistic = _fraction(counts)
     return statistic(np.ones(samples, np.int64)), bootstrap(statistic, samples)
-
-
-def _series(values: Tensor, shape: tuple[int | None, ...], kind: str) -> Tensor:
-    sizes = zip(values.shape, shape, strict=True)
-    if values.dtype.kind != kind or any(want not in (None, size) for size, want in sizes) or values.dtype.itemsize < 8:  # noqa: PLR2004 - 64 bits
-        raise ValueError(f"{values.dtype} {list(values.shape)}")
-    if (values < 0).any() or not np.isfinite(values).all():
-        raise ValueError("a measure that is negative or no number")
-    return values
 
 
 def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:
@@ -180,63 +144,3 @@ def _mean_iou(rows: Tensor, samples: int) -> Statistic:
         return float(np.mean(intersection[there] / union[there])) if there.any() else None
 
     return statistic
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """The detections of one label, best first: of which sample, and [thresholds, D] whether right, whether wrong."""
-
-    samples: Tensor
-    right: Tensor
-    wrong: Tensor
-    to_find: Tensor
-
-
-_THRESHOLDS: Mapping[str, slice] = {"map": slice(None), "map_50": slice(0, 1)}
-"""Of the thresholds of IoU, 0.5 to 0.95 in steps of 0.05, those that a metric is the mean over."""
-
-
-def _average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> Statistic:
-    """COCO's average precision, out of which detection matches a labelled box at which threshold.
-
-    A sample that is drawn twice has all of its detections and boxes twice.
-    """
-    ranked = tuple(_ranked(measures, samples, thresholds))
-
-    def statistic(weights: Weights) -> float | None:
-        found = [precision for one in ranked if (precision := _precision(one, weights)) is not None]
-        return float(np.mean(found)) if found else None
-
-    return statistic
-
-
-def _ranked(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> Iterator[_Ranked]:
-    scores, rows = measures["map.scores"], _series(measures["map.rows"], (len(measures["map.scores"]), 2), "i")
-    matches = measures["map.matches"]
-    if matches.shape != (len(rows), 10) or matches.dtype != np.uint8 or not np.isfinite(scores).all():
-        raise ValueError(f"{matches.dtype} {list(matches.shape)} matches of {len(rows)} detections")
-    labelled = _series(measures["map.labelled"], (None, 3), "i")
-    for label in np.unique(labelled[:, 1]):
-        mine = np.flatnonzero(rows[:, 1] == label)
-        mine = mine[np.argsort(-scores[mine], kind="stable")]
-        found = matches[mine, thresholds].T
-        boxes = labelled[labelled[:, 1] == label]
-        to_find = np.bincount(boxes[:, 0], weights=boxes[:, 2], minlength=samples).astype(np.int64)
-        if len(to_find) > samples or (len(mine) and rows[mine, 0].max() >= samples):
-            raise ValueError(f"a sample beyond the {samples}")
-        yield _Ranked(rows[mine, 0], found == _TRUE, found == 0, to_find)
-
-
-def _precision(ranked: _Ranked, weights: Weights) -> Tensor | None:
-    """[thresholds, 101]: the best precision at a recall of at least each of COCO's; None without a box to find."""
-    to_find = int(weights @ ranked.to_find)
-    if to_find == 0:
-        return None
-    counted = weights[ranked.samples]
-    right = np.cumsum(ranked.right * counted, axis=1, dtype=np.float64)
-    wrong = np.cumsum(ranked.wrong * counted, axis=1, dtype=np.float64)
-    precision = right / (wrong + right + np.spacing(1))
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    best = np.hstack([best, np.zeros((len(best), 1))])
-    places = [np.searchsorted(line, _RECALLS, side="left") for line in right / to_find]
-    return np.take_along_axis(best, np.asarray(places), axis=1)

@@ -143,6 +143,7 @@ def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Comma
     fresh = replace(registry, registry=tmp_path / "fresh")
     drafts = (tmp_path / "framework", written(folder / "manifest.yaml", image))
     fresh.done("publish", *drafts, *tiny.author(tmp_path / "manifests")[2:])
+    (fresh.registry / "environments").symlink_to((registry.registry / "environments").resolve())  # it has these wheels
     fast = with_accelerators(fresh, tmp_path, H200)
     lock = lock_on(fresh, tmp_path, device="cuda12", accelerator="H200")
     answer = fast.call("run", lock, "--isolation", "process")

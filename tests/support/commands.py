@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 BENCHLOCK = Path(sys.executable).parent / "benchlock"
+SECONDS = 1500
+"""After so long a command is taken to hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,14 @@ class Commands:
     def command(self, *words: str | Path) -> list[str]:
         return [str(BENCHLOCK), "--json", *map(str, words)]
 
+    def finished(self, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(*words), env=self.environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+
     def call(self, *words: str | Path) -> Answer:
         """Run one command to its end."""
-        done = subprocess.run(
-            self.command(*words), env=self.environment(), capture_output=True, text=True, timeout=1500, check=False
-        )
+        done = self.finished(*words)
         document = json.loads(done.stdout) if done.stdout.strip() else {}
         return Answer(done.returncode, document, done.stderr)
 

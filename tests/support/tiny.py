@@ -9,6 +9,7 @@ from artifacts.digest import digest_bytes
 from evaluator.images.target import host_target, running_python
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, model, written
+from tests.support.warm import Warm
 
 LAYER = bytes(1024)  # the end of a tar, and so an empty one
 WHEEL = b"This is no wheel.\n"
@@ -35,7 +36,7 @@ FRAMEWORK = {
 
 def publish(folder: Path) -> Commands:
     """Such a registry, in a folder of its own: the manifests lie in ``folder/manifests``."""
-    commands = Commands(folder / "registry")
+    commands = Warm(folder / "registry")
     commands.done("publish", *author(folder / "manifests"))
     return commands
 

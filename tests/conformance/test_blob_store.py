@@ -32,7 +32,7 @@ HELLO = b"hello blob"
 HELLO_DIGEST = Digest("sha256:" + hashlib.sha256(HELLO).hexdigest())
 OTHER_DIGEST = Digest("sha256:" + hashlib.sha256(b"other").hexdigest())
 SOON = 0.1  # seconds after which what should wait is taken to wait
-LATE = 20.0  # seconds after which what should go on is taken to hang
+LATE = 60.0  # seconds after which what should go on is taken to hang
 
 
 @pytest.fixture(scope="module")

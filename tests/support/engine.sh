@@ -13,7 +13,7 @@ start)
     rm -f "$folder/docker.pid"
     nohup dockerd --data-root "$folder/data" --exec-root "$folder/exec" --pidfile "$folder/docker.pid" \
         -H "unix://$folder/docker.sock" --bridge=none --iptables=false >"$folder/dockerd.log" 2>&1 &
-    for _ in $(seq 100); do
+    for _ in $(seq 300); do
         if DOCKER_HOST="unix://$folder/docker.sock" docker info >/dev/null 2>&1; then
             echo "$answer"
             exit 0
@@ -26,7 +26,7 @@ start)
     ;;
 stop)
     if running; then kill "$(cat "$folder/docker.pid")"; fi
-    for _ in $(seq 100); do running || exit 0; sleep 0.2; done
+    for _ in $(seq 300); do running || exit 0; sleep 0.2; done
     echo "the engine of $folder did not end" >&2
     exit 5
     ;;

@@ -127,7 +127,7 @@ def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
         yield PostgresServer(port, process, admin)
     finally:
         process.send_signal(signal.SIGINT)  # it ends its connections itself
-        process.wait(20)
+        process.wait(60)
 
 
 def _reachable(install: Path, folder: Path) -> Path:

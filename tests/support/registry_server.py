@@ -73,7 +73,7 @@ def serving(folder: Path, *, deletes: bool = True, more: str = "") -> Iterator[R
         yield RegistryServer(port, folder)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def free_port() -> int:
@@ -85,7 +85,7 @@ def free_port() -> int:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
             urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()

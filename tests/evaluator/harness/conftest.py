@@ -124,7 +124,7 @@ def wait_for() -> Callable[[Callable[[], bool]], None]:
     """Wait until a condition holds; fail after half a minute."""
 
     def wait(holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < end, "waited in vain"
             time.sleep(0.02)

@@ -179,7 +179,7 @@ def test_more_memory_than_the_limit_is_a_kill_that_is_seen(bench: Bench) -> None
 
 def test_more_processes_than_the_limit_are_refused(bench: Bench) -> None:
     code = "import os, time\nfor _ in range(40):\n    if not os.fork(): time.sleep(30); os._exit(0)"
-    assert bench.run(code, seconds=20) == Exit(1, out_of_memory=False)
+    assert bench.run(code, seconds=60) == Exit(1, out_of_memory=False)
     assert b"BlockingIOError" in bench.errors
 
 
@@ -194,7 +194,7 @@ def test_waiting_ends_in_time_and_leaves_it_running(bench: Bench) -> None:
     start = time.monotonic()
     used = time.process_time()
     assert bench.run("import time; time.sleep(60)", seconds=1) is None
-    assert 1 <= time.monotonic() - start < 15
+    assert 1 <= time.monotonic() - start < 60
     assert time.process_time() - used < 0.5  # the parent waited in the kernel
 
 
@@ -203,7 +203,7 @@ def test_a_killed_container_stays_killed(bench: Bench) -> None:
         dataclasses.replace(bench.confinement, command=(PYTHON, "-c", "import time; time.sleep(60)")), bench.sink
     )
     container.kill()
-    assert container.wait(20) == Exit(137, out_of_memory=False)
+    assert container.wait(60) == Exit(137, out_of_memory=False)
     container.kill()  # no error
 
 

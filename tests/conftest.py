@@ -30,6 +30,14 @@ ALL_IMAGES = (
     "tests/evaluator/images/test_real_build.py",
 )
 """What needs PyTorch's and TensorFlow's images too, which take minutes to make."""
+LONG = (
+    "tests/conformance/",
+    "tests/properties/",
+    "tests/evaluator/images/",
+    "tests/evaluator/runner/",
+    "tests/evaluator/harness/",
+)
+"""Whose files take long though they hold few tests: none should be what a process ends with, alone."""
 _skipped: list[str] = []
 
 
@@ -49,8 +57,16 @@ class _ImagesOnce(LoadScopeScheduling):  # type: ignore[misc] # it ships no type
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ImagesOnce:
-    """How tests are spread when there are several processes."""
+    """How tests are spread when there are several processes: in the order in which they were collected."""
+    config.option.loadscopereorder = False
     return _ImagesOnce(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For several processes, what takes longest comes first."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        first = (ALL_IMAGES, ("tests/acceptance/",), LONG, ("",))
+        items.sort(key=lambda item: next(n for n, paths in enumerate(first) if item.nodeid.startswith(paths)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

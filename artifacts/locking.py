@@ -1,11 +1,19 @@
 """A file that processes lock (flock): several together, or one alone. The kernel frees it when its holder dies."""
 
+import errno
 import fcntl
 import os
 import stat
+import time
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Final
+
+PATIENCE: Final = ContextVar[float | None]("PATIENCE", default=None)
+"""For how many seconds whoever runs this waits for a lock; without end where that is None."""
 
 _MODE = 0o644
+_PAUSE: Final = 0.02
 
 
 def lock_file(path: Path, *, alone: bool) -> int:
@@ -14,8 +22,23 @@ def lock_file(path: Path, *, alone: bool) -> int:
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _MODE:  # new, under a narrow umask
             os.fchmod(descriptor, _MODE)
-        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        _lock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _lock(descriptor: int, how: int) -> None:
+    patience = PATIENCE.get()
+    if patience is None:
+        fcntl.flock(descriptor, how)
+        return None
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise TimeoutError(errno.ETIMEDOUT, f"something else holds it for {patience:g} seconds") from None
+            time.sleep(_PAUSE)

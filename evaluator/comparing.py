@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from artifacts.errors import InvalidInputError, RefusedError
+from artifacts.readable import readable
 from evaluator.records.comparison import comparable, question_differences
 from evaluator.records.runs import Run
 from evaluator.statistics.equivalence import Finding, judge, judge_quality
@@ -24,6 +25,7 @@ Margins = Mapping[str, float]
 LockedRun = tuple[Lock, Run]
 
 
+@readable
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's record says of the comparison that it was made for; ``margins`` were stated before its first run."""
 

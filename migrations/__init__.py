@@ -12,7 +12,7 @@ from registry.catalogue.database import reading, writing
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0011"
+HEAD = "0012"
 """The newest revision: a test compares it with the revisions themselves."""
 
 

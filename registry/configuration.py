@@ -6,6 +6,7 @@ import msgspec
 
 from artifacts.digest import Digest, parse_digest
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class _Settings(msgspec.Struct, rename="pascal"):
     env: tuple[str, ...] | None = None
 
 
+@readable
 class _Written(msgspec.Struct):
     os: str
     architecture: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 
 _GZIP = b"\x1f\x8b"
 _WORDNET_ID = re.compile(r"n\d{8}[\s:,]+(?=\S)")
@@ -20,6 +21,7 @@ class _Category(msgspec.Struct):
     name: str
 
 
+@readable
 class _Annotations(msgspec.Struct):
     """The part of COCO's annotations that names labels."""
 

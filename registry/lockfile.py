@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from artifacts.canonical import canonical
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.readable import readable
 from artifacts.trees import check_path
 from registry import toml
 from registry.names import Kind
@@ -121,6 +122,7 @@ class LockedLimits(Struct, frozen=True, kw_only=True):
     processes: Count
 
 
+@readable
 class Content(Struct, frozen=True, kw_only=True):
     """The parts of a lock.
 
@@ -138,9 +140,6 @@ class Content(Struct, frozen=True, kw_only=True):
     limits: LockedLimits
     scenario: dict[str, Any]
     metrics: dict[str, int]
-
-
-msgspec.json.Decoder(Content)  # reads the type now: two threads that do so first at the same time end the process
 
 
 class Lock(Content, frozen=True, kw_only=True):

@@ -66,9 +66,16 @@ class HttpQueue:
     def job(self, job: JobId) -> Job:
         return wire.job_of(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
 
-    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
-        wanted = f"&state={state}" if state else ""
-        return [wire.job_of(one) for one in self._ask("GET", f"jobs?limit={limit}{wanted}", wire.JobPage).jobs]
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        found: list[Job] = []
+        cursor = "" if before is None else cursor_of((before,))
+        while len(found) < limit:
+            page = self._ask("GET", _page("jobs", limit - len(found), cursor, state=state or ""), wire.JobPage)
+            found += map(wire.job_of, page.jobs)
+            if isinstance(page.next, UnsetType):
+                break
+            cursor = page.next
+        return found
 
     def cancel(self, job: JobId) -> Job:
         return wire.job_of(self._ask("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
@@ -83,9 +90,8 @@ class HttpQueue:
         found: list[Machine] = []
         cursor = "" if after is None else cursor_of((after,))
         while limit is None or len(found) < limit:
-            asked = {"limit": _PAGE if limit is None else min(limit - len(found), _PAGE), "cursor": cursor}
-            path = f"machines?{urlencode({name: value for name, value in asked.items() if value})}"
-            page = self._ask("GET", path, wire.MachinePage)
+            most = _PAGE if limit is None else limit - len(found)
+            page = self._ask("GET", _page("machines", most, cursor), wire.MachinePage)
             found += map(wire.machine_of, page.machines)
             if isinstance(page.next, UnsetType):
                 break
@@ -143,3 +149,9 @@ class HttpQueue:
 
 def _tail(job: JobId) -> str:
     return job.partition("/")[2]
+
+
+def _page(of: str, most: int, cursor: str, **more: str) -> str:
+    """The path of a page."""
+    asked = {"limit": str(min(most, _PAGE)), "cursor": cursor, **more}
+    return f"{of}?{urlencode({name: value for name, value in asked.items() if value})}"

@@ -12,6 +12,7 @@ from api.http.guards import Authority, Open, check_needs, guard_with, one_after_
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
 from api.http.observed import Observed
+from api.http.places import Places, place_with
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
 from api.http.service import Service
@@ -35,21 +36,34 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
     settings, authority = settings or Settings(), authority or Open()
     at_once = registry.database.dialect.name == "sqlite"
-    work = Work(settings.threads, settings.waiting, at_once=at_once)
-    prompt, ends = (
-        Work(count, settings.waiting, at_once=at_once) for count in (settings.prompt_threads, settings.end_threads)
+
+    def threads(count: int, seconds: float | None = None, patience: float | None = settings.lock_seconds) -> Work:
+        return Work(count, settings.waiting, at_once=at_once, seconds=seconds, patience=patience)
+
+    service = Service(
+        registry,
+        authority,
+        settings,
+        work=threads(settings.threads),
+        prompt=threads(settings.prompt_threads),
+        ends=threads(settings.end_threads),
+        ask=threads(settings.ask_threads, settings.ask_seconds),
+        long=threads(settings.long_threads, patience=None),
+        kept=Kept(settings.kept_bytes),
     )
-    refusals = Refusals(registry.database, now)
-    service = Service(registry, authority, settings, work, prompt, ends, Kept(settings.kept_bytes))
 
     async def end() -> None:
-        await asyncio.gather(*(one.end(settings.last_seconds) for one in (prompt, work, ends)))
+        await asyncio.gather(*(one.end(settings.last_seconds) for one in service.works))
+
+    guard = one_after_another(
+        guard_with(authority, service.prompt, Strangers(settings.strangers)),
+        limit_with(settings.rate),
+        place_with(Places(settings.at_once)),
+    )
 
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[
-            one_after_another(guard_with(authority, prompt, Strangers(settings.strangers)), limit_with(settings.rate))
-        ],
+        guards=[guard],
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),
@@ -59,7 +73,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         debug=False,
     )
     check_needs(app.routes)
-    app.asgi_handler = Observed(app.asgi_handler, service, refusals)
+    app.asgi_handler = Observed(app.asgi_handler, service, Refusals(registry.database, now))
     app.state.service = service
     return app
 

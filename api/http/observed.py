@@ -1,18 +1,19 @@
-"""Around the whole application: an id for each request, a line in the log, the figures, and patience with its body."""
+"""Around the whole application: an id for each request, a line in the log, the figures, bounded patience."""
 
-import asyncio
 import re
 import secrets
 import time
-from typing import Any, Final
+from typing import Final
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from api.http.logs import REQUEST_ID, TOLD, log
+from api.http.patience import patiently_received, patiently_sent
+from api.http.places import LEAVE
 from api.http.service import Service
 from api.http.tally import UNROUTED
-from artifacts.errors import BenchlockError, InvalidInputError
+from artifacts.errors import BenchlockError
 from registry.access.actors import ANONYMOUS, Actor, act_as, acting
 from registry.access.log import Outcome
 from registry.access.refusals import Refusals
@@ -30,12 +31,6 @@ _QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
 """Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
 
 
-class TooSlowError(InvalidInputError):
-    """The client began a request, and did not go on with it."""
-
-    code = "too-slow"
-
-
 class Observed:
     """An application that is watched. What the client calls its request is taken over, where it is a plain word."""
 
@@ -43,7 +38,7 @@ class Observed:
         self._app = app
         self._work = service.work
         self._tally = service.tally
-        self._patience = service.settings.body_seconds
+        self._settings = service.settings
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,6 +52,7 @@ class Observed:
         given = _id(scope)
         REQUEST_ID.set(given)
         TOLD.set("")
+        LEAVE.set(None)
         act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, given))
 
         async def answer(message: Message) -> None:
@@ -70,11 +66,16 @@ class Observed:
                 ]
             await send(message)
 
+        if scope["method"] in _WITH_BODY:
+            receive = patiently_received(receive, self._settings)
         self._tally.under_way.inc()
         try:
-            await self._app(scope, self._patient(receive) if scope["method"] in _WITH_BODY else receive, answer)
+            await self._app(scope, receive, patiently_sent(answer, self._settings))
         finally:
             self._tally.under_way.dec()
+            leave = LEAVE.get()
+            if leave is not None:
+                leave()
             self._tell(scope, status, time.perf_counter() - began)
         await self._write_down(scope, status)
 
@@ -89,20 +90,6 @@ class Observed:
             await self._work.do(self._refusals.note, acting(), action, target, outcome, TOLD.get())
         except BenchlockError as error:  # the answer is given already
             log.error("a refusal is not written down: %s", error.what)
-
-    def _patient(self, receive: Receive) -> Receive:
-        """The pieces of a body, each of which may take so long and no longer."""
-
-        async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
-            try:
-                async with asyncio.timeout(self._patience):
-                    return await receive()
-            except TimeoutError as error:
-                raise TooSlowError(
-                    f"nothing came for {self._patience:g} seconds in the middle of a request", next_step="send it again"
-                ) from error
-
-        return received
 
     def _tell(self, scope: HTTPScope, status: int, seconds: float) -> None:
         route = scope.get("path_template") or UNROUTED

@@ -16,8 +16,8 @@ class Service:
     """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it.
 
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
-    who it is that says so. ``ends`` is for their ends, which may wait for the store. Whatever else is asked for is done
-    in other threads (``work``), however long those take.
+    who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
+    searched for, ``long`` for what reads all that there is. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -26,6 +26,13 @@ class Service:
     work: Work
     prompt: Work
     ends: Work
+    ask: Work
+    long: Work
     kept: Kept
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """All threads."""
+        return self.work, self.prompt, self.ends, self.ask, self.long

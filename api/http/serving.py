@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import os
+import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,21 +22,31 @@ HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
 LARGEST_HEAD: Final = 64 << 10
 """Bytes of it."""
-CONNECTIONS: Final = 512
-"""Requests that are answered at once; the others wait until one is."""
+CONNECTIONS: Final = 1024
+"""Connections that are served at once; the others wait until one is closed, as an idle one is when no head comes."""
+_FILES: Final = 4096
+"""Files and connections that the process may have open, where the system lets it."""
 _MORE_SECONDS: Final = 5
 """For what is told to end when nothing may go on any longer."""
 
 
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
     """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached."""
+    _open_more()
     uvloop.run(_serve(app, host, port, listening))
     service = app.state.service
     # The interpreter would wait for its threads, hours where they read everything.
-    if any(one.is_busy for one in (service.prompt, service.work, service.ends)):
+    if any(one.is_busy for one in service.works):
         log.warning("ended in the middle of something, which is as if the machine had failed")
         logging.shutdown()
         os._exit(0)
+
+
+def _open_more() -> None:
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    if now not in (resource.RLIM_INFINITY, wanted) and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:

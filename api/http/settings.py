@@ -1,10 +1,27 @@
 """What can be set about the service; whoever starts it says what differs from this."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Final
 
 VERSION: Final = version("benchlock")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """So many requests of a sort at once, of each who asks and of all ``together``."""
+
+    each: int
+    together: int
+
+
+AT_ONCE: Final = MappingProxyType(
+    {"watch": Bound(32, 96), "wait": Bound(96, 128), "send": Bound(32, 96), "ask": Bound(64, 128)}
+)
+"""Who watches a job, waits for work, sends a blob, has something resolved or explained. The rest of the connections is
+for what is over soon, beats before all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,13 +29,18 @@ class Settings:
     """Bounds of the service: bytes, seconds, threads.
 
     ``usual_body`` is of a body that is read into memory, ``largest_body`` of a manifest, a lock or a run's end;
-    ``body_seconds`` how long a client may be silent while it sends one; ``rate`` how many requests a second it may
-    make, ``strangers`` how many may come from one address without a valid token; ``threads`` do what takes longer than
-    a look into an index, and so many requests may be ``waiting`` for them; ``prompt_threads`` and ``end_threads`` hold,
-    begin and end what others run, whatever those do; ``kept_bytes`` are those of answers that are kept encoded;
-    ``lease_seconds`` how long a client that runs something may be silent; ``ready_seconds`` how long what was found
-    about database and store holds; ``last_seconds`` how long what has begun may go on once the service is told to end;
-    ``largest_page`` bounds what a client may ask for at once.
+    ``body_seconds`` how long a client may be silent while it sends one, or takes none of an answer, and ``least_rate``
+    with how many bytes a second one comes at least; ``at_once`` is of requests that take long; ``rate`` how many
+    requests a second a client may make, ``strangers`` how many may come from one address without a valid token.
+
+    ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
+    ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``ask_threads``
+    resolve and explain, for which ``ask_seconds`` are waited; ``long_threads`` read all that there
+    is; the others wait ``lock_seconds`` for the store while its garbage is collected.
+
+    ``kept_bytes`` are those of answers that are kept encoded; ``lease_seconds`` how long a client that runs something
+    may be silent; ``ready_seconds`` how long what was found about database and store holds; ``last_seconds`` how long
+    what has begun may go on once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
     """
 
     usual_body: int = 1 << 20
@@ -26,9 +48,15 @@ class Settings:
     rate: float = 10_000.0
     strangers: float = 100.0
     body_seconds: float = 30.0
+    least_rate: float = 4096.0
+    at_once: Mapping[str, Bound] = field(default_factory=lambda: AT_ONCE)
     threads: int = 8
     prompt_threads: int = 3
     end_threads: int = 2
+    ask_threads: int = 3
+    ask_seconds: float = 60.0
+    long_threads: int = 2
+    lock_seconds: float = 10.0
     waiting: int = 256
     kept_bytes: int = 64 << 20
     lease_seconds: float = 60.0

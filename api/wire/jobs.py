@@ -70,9 +70,10 @@ class JobOnWire(Struct, frozen=True, kw_only=True):
 
 
 class JobPage(Struct, frozen=True, kw_only=True):
-    """Jobs, newest first."""
+    """Jobs, newest first; ``next`` is the cursor of the older ones, absent where there are none."""
 
     jobs: tuple[JobOnWire, ...]
+    next: str | UnsetType = UNSET
 
 
 class StandingTold(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.readable import readable
 from artifacts.transfer.network import TransientError, network
 from artifacts.urls import check_url, shown_url
 
@@ -40,6 +41,7 @@ class Credentials:
         return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
 
 
+@readable
 class _Token(msgspec.Struct, frozen=True):
     token: str = ""
     access_token: str = ""

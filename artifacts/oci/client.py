@@ -12,6 +12,7 @@ from artifacts.errors import IntegrityError, UnavailableError
 from artifacts.oci.authorization import LOG_IN, Credentials, authorize
 from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from artifacts.oci.reference import Repository
+from artifacts.readable import readable
 from artifacts.store import BlobNotFoundError, mismatch
 from artifacts.transfer.blobs import BlobClient
 from artifacts.transfer.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Advice, Session, pause
@@ -37,6 +38,7 @@ class DeletionRefusedError(UnavailableError):
     """The registry does not let anything of that kind be deleted."""
 
 
+@readable
 class _Tags(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
 

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -68,6 +69,7 @@ class OciDescriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return Descriptor(self.digest, self.size)
 
 
+@readable
 class OciManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One artifact or image: a configuration and layers."""
 
@@ -79,6 +81,7 @@ class OciManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] | UnsetType = UNSET
 
 
+@readable
 class OciIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Several manifests, of one image's platforms, or of a layout."""
 
@@ -89,6 +92,7 @@ class OciIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] | UnsetType = UNSET
 
 
+@readable
 class OciLayout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The file ``oci-layout``."""
 

@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from artifacts.errors import BenchlockError, UnavailableError
+from artifacts.readable import readable
 from artifacts.transfer.network import SILENCE_SECONDS, TransientError, connect, network, patience
 from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
@@ -68,6 +69,7 @@ class _Fault(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+@readable
 class _Faults(msgspec.Struct, frozen=True):
     """As registries name them, or a problem of RFC 9457 with the code of its class."""
 

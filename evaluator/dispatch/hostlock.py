@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ def host_lock(path: Path) -> Iterator[int | None]:
         UnavailableError: the file cannot be made or opened.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        descriptor = _opened(path)
     except OSError as error:
         raise UnavailableError(
             f"the host's lock cannot be opened: {error.strerror or error}",
@@ -44,6 +44,16 @@ def host_lock(path: Path) -> Iterator[int | None]:
             yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """It is made only where it is not there: Linux lets nobody say O_CREAT of another's file in a folder like /tmp."""
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    with suppress(FileExistsError):
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE)
+    return os.open(path, flags)
 
 
 def labels(queue: str, fence: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from artifacts.canonical import canonical
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 from evaluator.records.runs import Isolation
 from evaluator.runner.choice import DRIVEN
 from registry.hosts import HostConditions, HostFacts, unfit
@@ -17,6 +18,7 @@ from registry.lockfile import Lock
 from registry.requests import conditions_of
 
 
+@readable
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
     """What a machine is: what conditions are held against, and what else must not change under a measurement.
@@ -68,6 +70,7 @@ class WantedPlatform:
     finished: bool
 
 
+@readable
 @dataclass(frozen=True, slots=True)
 class Wants:
     """What a job asks of a machine: equal ones are one class.

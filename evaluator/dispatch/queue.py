@@ -133,7 +133,7 @@ class Queue(Protocol):
             UnknownNameError: there is none of that id.
         """
 
-    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
         """The newest jobs, newest first."""
 
     def cancel(self, job: JobId) -> Job:

@@ -67,13 +67,14 @@ class SqlQueue:
         with reading(self._database) as connection:
             return load_job(connection, job, self._clock.now(connection))
 
-    def jobs(self, *, state: JobState | None = None, limit: int = 100) -> Sequence[Job]:
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
         self.settle()
-        query = select_jobs().limit(limit)
-        if state is None:
-            query = query.order_by(jobs.c.seq.desc())
-        else:
-            query = query.where(jobs.c.state == state).order_by(jobs.c.submitted_at.desc(), jobs.c.seq.desc())
+        query = select_jobs().order_by(jobs.c.seq.desc()).limit(limit)
+        if state is not None:
+            query = query.where(jobs.c.state == state)
+        if before is not None:
+            newer = jobs.alias()
+            query = query.where(jobs.c.seq < select(newer.c.seq).where(newer.c.id == before).scalar_subquery())
         with reading(self._database) as connection:
             now = self._clock.now(connection)
             return [job_of(row, now) for row in connection.execute(query)]

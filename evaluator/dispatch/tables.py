@@ -59,6 +59,13 @@ eligible = Table(  # what a machine lacks for a class; kept up to date when eith
     sqlite_with_rowid=False,
 )
 
+
+def _of_state(state: str, *columns: str) -> Index:
+    """An index of the jobs in that state alone."""
+    only = text(f"state = '{state}'")
+    return Index(f"ix_jobs_{state}", *columns, sqlite_where=only, postgresql_where=only)
+
+
 jobs = Table(
     "jobs",
     metadata,
@@ -84,10 +91,10 @@ jobs = Table(
     # The order in which jobs of a class go out, first of all. By the number alone a planner may take the primary key's
     # order, and look through every job of other classes for the first of this one.
     Column("since", Float, nullable=False, server_default="0"),
-    Index("ix_jobs_queued", "class", "since", "seq", sqlite_where=text("state = 'queued'")),
-    Index("ix_jobs_delayed", "not_before", sqlite_where=text("state = 'delayed'")),
-    Index("ix_jobs_leased", "lease_until", sqlite_where=text("state = 'leased'")),
-    Index(None, "state", "submitted_at"),
+    _of_state("queued", "class", "since", "seq"),
+    _of_state("delayed", "not_before"),
+    _of_state("leased", "lease_until"),
+    Index(None, "state", "seq"),
     sqlite_autoincrement=True,
 )
 

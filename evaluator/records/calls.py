@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 
+from artifacts.readable import readable
 from evaluator.records.runs import Run
 from evaluator.statistics.figures import Calls
+
+readable(Calls)
 
 KEY = "calls"
 """Where in a run's details they stand."""

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from artifacts.canonical import canonical
 from artifacts.digest import Descriptor
 from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.readable import readable
 from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
 from evaluator.statistics.figures import Interval, Metric
 from registry.ids import moment
@@ -50,6 +51,7 @@ class _End(Struct, frozen=True, forbid_unknown_fields=True):
     ended_at: str
 
 
+@readable
 class _Record(Struct, frozen=True, forbid_unknown_fields=True):
     schema: str
     id: str

@@ -74,13 +74,14 @@ class Records:
         limit: int = 100,
     ) -> tuple[Run, ...]:
         """The newest runs, newest first: at most ``limit``; of a lock, with an outcome, ``before`` a run."""
-        query = select(runs.c.id).order_by(runs.c.id.desc()).limit(limit)
+        query = select(runs.c.id).limit(limit)
         if lock is not None:
             query = query.where(runs.c.lock == lock)
         if before is not None:
             query = query.where(runs.c.id < before)
         if outcome is not None:
             query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
+        query = query.order_by((runs.c.id if outcome is None or lock is not None else run_ends.c.run).desc())
         with reading(self._engine) as connection:
             return _load(connection, connection.execute(query).scalars().all())
 

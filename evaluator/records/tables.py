@@ -60,6 +60,7 @@ run_ends = Table(
     Column("details", JSON, nullable=False),
     Column("ended_at", Moment, nullable=False),
     ForeignKeyConstraint(["run"], ["runs.id"]),
+    Index(None, "outcome", "run"),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from artifacts.readable import readable
 from evaluator.records.runs import Run
 from evaluator.statistics.units import duration
 
@@ -42,6 +43,7 @@ class _Account(msgspec.Struct):
     results: dict[str, Any] = {}
 
 
+@readable
 class _Phase(msgspec.Struct):
     loadgen: _Account
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 from evaluator.runner.jobs import SCHEMA
 
 RESULT = "result.json"
@@ -85,6 +86,7 @@ class Surroundings(Struct, frozen=True):
     device: str | None = None
 
 
+@readable
 class Result(Struct, frozen=True):
     """``result.json``; keys that a newer minor version adds are left alone."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from artifacts.errors import InvalidInputError
+from artifacts.readable import readable
 from artifacts.trees import check_path
 from registry.inspection.classes import Classes
 from registry.inspection.content import Content
@@ -34,6 +35,7 @@ class _Category(msgspec.Struct):
     name: str
 
 
+@readable
 class _Coco(msgspec.Struct):
     """The part of COCO's annotations that says which pictures and boxes there are."""
 

@@ -3,10 +3,13 @@
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from api.client.conversation import Conversation
 from api.client.queue import HttpQueue
+from api.dispatching import reach_queue
 from api.wire import jobs as wire
+from artifacts.errors import InvalidInputError
 from artifacts.transfer.network import patience
 from artifacts.transfer.session import Answer, Session
 from evaluator.dispatch.queue import Fence, MachineId, new_job_id
@@ -22,6 +25,12 @@ LEASE = wire.LeaseOnWire(
     queue="a queue",
     seconds=6.0,
 )
+
+
+@pytest.mark.parametrize("url", ["http://registry.example", "ftp://registry.example"])
+def test_no_token_is_sent_where_others_could_read_it(url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"not encrypted|no URL"):
+        reach_queue(url)
 
 
 class Noted:

@@ -145,6 +145,17 @@ def test_an_id_that_another_job_has_is_refused(bench: Bench) -> None:
     assert len(bench.queue.jobs()) == 1
 
 
+def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
+    submitted = [bench.submit() for _ in range(5)]
+    bench.queue.cancel(submitted[3])
+    newest = submitted[::-1]
+    assert [one.id for one in bench.queue.jobs()] == newest
+    assert [one.id for one in bench.queue.jobs(limit=2)] == newest[:2]
+    assert [one.id for one in bench.queue.jobs(before=newest[1], limit=2)] == newest[2:4]
+    assert [one.id for one in bench.queue.jobs(state="queued", before=newest[0], limit=2)] == newest[2:4]
+    assert not bench.queue.jobs(before=submitted[0])
+
+
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
     with pytest.raises(UnknownNameError, match="no lock"):
         bench.queue.submit(JobWish(new_job_id(NOON), digest_bytes(b"another lock"), ANY))

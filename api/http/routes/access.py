@@ -1,9 +1,10 @@
 """Tokens, and who did what: for administrators."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, Router, delete, get, post
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 
@@ -69,7 +70,11 @@ ActorIn = Annotated[
 
 def routes(service: Service) -> Router:
     """``/v1/tokens`` and ``/v1/log``."""
-    tokens, log = open_tokens(service.registry), open_log(service.registry)
+    return Router("", route_handlers=[*_tokens(service), _log(service)], tags=["access"])
+
+
+def _tokens(service: Service) -> list[Any]:
+    tokens = open_tokens(service.registry)
 
     @post(
         "/tokens",
@@ -96,7 +101,7 @@ def routes(service: Service) -> Router:
         """Every token that was ever made, oldest first, without their texts."""
         most = bounded(limit, service.settings)
         after = None if cursor is None else key_of(cursor, 1)[0]
-        found = await service.work.look_up(tokens.list, after=after, limit=most + 1)
+        found = await service.work.do(tokens.list, after=after, limit=most + 1)
         more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
         return TokenPage(tokens=tuple(token_on_wire(one, now()) for one in found[:most]), next=more)
 
@@ -120,6 +125,12 @@ def routes(service: Service) -> Router:
         service.authority.forget()
         return Revoked(token=id_, changed=changed)
 
+    return [create, list_tokens, revoke]
+
+
+def _log(service: Service) -> BaseRouteHandler:
+    log = open_log(service.registry)
+
     @get(
         "/log",
         opt=ADMIN,
@@ -130,8 +141,8 @@ def routes(service: Service) -> Router:
         """What was done or refused, newest first, with who did it and for which request."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else key_of(cursor, 1)[0]
-        found = await service.work.look_up(log.list, limit=most + 1, before=before, actor=actor)
+        found = await service.work.do(log.list, limit=most + 1, before=before, actor=actor)
         more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
         return LogPage(log=tuple(map(entry_on_wire, found[:most])), next=more)
 
-    return Router("", route_handlers=[create, list_tokens, revoke, read_log], tags=["access"])
+    return read_log

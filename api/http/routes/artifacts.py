@@ -94,9 +94,11 @@ def routes(service: Service) -> Router:
         )
         text = pages.get((listing, most))
         if text is None:
-            found = await service.work.look_up(catalogue.page, listing, most + 1)
+            is_usual = most <= service.settings.usual_page
+            look = service.work.look_up if is_usual else service.work.do
+            found = await look(catalogue.page, listing, most + 1)
             text = msgspec.json.encode(_page(found, most))
-            if most <= service.settings.usual_page:
+            if is_usual:
                 pages.put((listing, most), text)
         return Response(text, media_type=MediaType.JSON)
 

@@ -14,6 +14,7 @@ from api.http.answers import on_error
 from api.http.conditional import FOR_EVER, is_known
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, UPLOAD
+from api.http.places import SEND
 from api.http.ranges import NotInContentError, asked_part
 from api.http.sending import BlobResponse
 from api.http.service import Service
@@ -130,7 +131,7 @@ def _reading(service: Service) -> BaseRouteHandler:
 def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
     @post(
         "/blobs/uploads",
-        opt=UPLOAD,
+        opt=UPLOAD | SEND,
         status_code=202,
         operation_class=Sent,
         request_max_body_size=None,
@@ -158,7 +159,7 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
 def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
     @patch(
         "/blobs/uploads/{upload:str}",
-        opt=UPLOAD,
+        opt=UPLOAD | SEND,
         status_code=202,
         operation_class=Sent,
         request_max_body_size=None,
@@ -175,20 +176,9 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
         return _under_way(upload, await uploading.append(request, upload, place))
 
-    @get(
-        "/blobs/uploads/{upload:str}",
-        opt=UPLOAD,
-        status_code=204,
-        summary="See how far an upload came",
-        responses=answers("unknown-name", success={204: nothing("Range says how far.")}),
-    )
-    async def see(upload: UploadIn) -> Response[None]:
-        """What is on the server's disk; `0-0` is one byte, or none."""
-        return Response(None, headers=_progress(upload, await uploading.offset(upload)))
-
     @put(
         "/blobs/uploads/{upload:str}",
-        opt=UPLOAD,
+        opt=UPLOAD | SEND,
         status_code=201,
         operation_class=Sent,
         request_max_body_size=None,
@@ -211,6 +201,23 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         """
         return _created(await uploading.append_last(request, upload, parse_digest(digest), place))
 
+    return [send_piece, finish, *_under_control(uploading)]
+
+
+def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
+    """What is done about an upload without sending any of it."""
+
+    @get(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=204,
+        summary="See how far an upload came",
+        responses=answers("unknown-name", success={204: nothing("Range says how far.")}),
+    )
+    async def see(upload: UploadIn) -> Response[None]:
+        """What is on the server's disk; `0-0` is one byte, or none."""
+        return Response(None, headers=_progress(upload, await uploading.offset(upload)))
+
     @delete(
         "/blobs/uploads/{upload:str}",
         opt=UPLOAD,
@@ -221,7 +228,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         """Forget what came."""
         await uploading.give_up(upload)
 
-    return [send_piece, see, finish, give_up]
+    return [see, give_up]
 
 
 def _bytes(description: str) -> ResponseSpec:

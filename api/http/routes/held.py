@@ -17,7 +17,7 @@ from api.http.routes.runs import BEGUN, OVER, RunIn
 from api.http.routes.runs import RUN as RUN_EXAMPLE
 from api.http.service import Service
 from api.wire import runs as wire
-from api.wiring import now
+from api.wiring import Registry, now
 from artifacts.errors import BenchlockError
 from evaluator.dispatch.held import HeldRuns
 from evaluator.dispatch.times import Times
@@ -36,15 +36,6 @@ def routes(service: Service) -> Router:
     """``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
     registry = service.registry
     held = HeldRuns(registry.database, now, Times(service.settings.lease_seconds))
-
-    def lock_of(start: RunStart) -> Lock:
-        return load(registry.catalogue.get_lock(start.lock), start.lock)
-
-    def ended(run_id: str, data: wire.RunOver) -> wire.RunOnWire:
-        id_, end = parse_run_id(f"run/{run_id}"), wire.end_of(data)
-        with registry.store.writing():
-            refuse_missing({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
-            return wire.run_on_wire(held.finish(id_, end, lock_of))
 
     @post(
         "/runs",
@@ -89,11 +80,21 @@ def routes(service: Service) -> Router:
     )
     async def end(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
         """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
-        return await service.ends.do(ended, run_id, data)
+        return await service.ends.do(_ended, registry, held, run_id, data)
 
     return Router(
         "", route_handlers=[begin, renew, end], tags=["runs"], request_max_body_size=service.settings.largest_body
     )
+
+
+def _ended(registry: Registry, held: HeldRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
+    def lock_of(start: RunStart) -> Lock:
+        return load(registry.catalogue.get_lock(start.lock), start.lock)
+
+    id_, end = parse_run_id(f"run/{run_id}"), wire.end_of(data)
+    with registry.store.writing():
+        refuse_missing({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
+        return wire.run_on_wire(held.finish(id_, end, lock_of))
 
 
 def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Router, delete, get, post
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter, QueryParameter
@@ -17,10 +18,12 @@ from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
-from api.http.pages import Limit, bounded
+from api.http.pages import Cursor, Limit, bounded
+from api.http.places import ASK, WATCH
 from api.http.routes.locks import REQUEST
 from api.http.service import Service
 from api.wire import jobs as wire
+from api.wire.cursors import cursor_of, key_of
 from api.wiring import Registry, now
 from artifacts.digest import parse_digest
 from artifacts.errors import InvalidInputError, UnknownNameError
@@ -75,11 +78,16 @@ StateIs = Annotated[JobState | None, QueryParameter(name="state", description="O
 
 def routes(service: Service) -> Router:
     """``/v1/jobs``."""
-    registry, queue, work = service.registry, open_queue(service.registry), service.work
+    queue = open_queue(service.registry)
+    return Router("", route_handlers=[*_changing(service, queue), *_looking(service, queue)], tags=["jobs"])
+
+
+def _changing(service: Service, queue: Queue) -> list[Any]:
+    registry, work = service.registry, service.work
 
     @post(
         "/jobs",
-        opt=RUN,
+        opt=RUN | ASK,
         status_code=201,
         summary="Leave a run to the workers",
         responses=answers(
@@ -98,28 +106,7 @@ def routes(service: Service) -> Router:
 
         409 with `conflict` says why nothing answers the request; `explanation` who may take the job.
         """
-        return await work.do(_submitted, registry, queue, data)
-
-    @get(
-        "/jobs",
-        opt=READ,
-        summary="List jobs",
-        responses=answers("invalid-input", success={200: content(wire.JobPage, "Jobs.", {"jobs": [JOB]})}),
-    )
-    async def list_jobs(in_state: StateIs = None, limit: Limit = None) -> wire.JobPage:
-        """The newest, newest first."""
-        found = await work.do(queue.jobs, state=in_state, limit=bounded(limit, service.settings))
-        return wire.JobPage(jobs=tuple(map(wire.job_on_wire, found)))
-
-    @get(
-        "/jobs/{job_id:str}",
-        opt=READ,
-        summary="Read a job",
-        responses=answers("unknown-name", "invalid-input", success=_job(200)),
-    )
-    async def read(job_id: JobIn) -> wire.JobOnWire:
-        """Where it is, or how it ended."""
-        return wire.job_on_wire(await work.do(queue.job, _id(job_id)))
+        return await service.ask.do(_submitted, registry, queue, data)
 
     @delete(
         "/jobs/{job_id:str}",
@@ -132,6 +119,36 @@ def routes(service: Service) -> Router:
         """At once where no worker has it, else as soon as its worker hears of it; an ended one stays as it is."""
         return wire.job_on_wire(await work.do(queue.cancel, _id(job_id)))
 
+    return [submit, cancel]
+
+
+def _looking(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    @get(
+        "/jobs",
+        opt=READ,
+        summary="List jobs",
+        responses=answers("invalid-input", success={200: content(wire.JobPage, "A page of jobs.", {"jobs": [JOB]})}),
+    )
+    async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
+        """Newest first."""
+        most = bounded(limit, service.settings)
+        before = None if cursor is None else parse_job_id(key_of(cursor, 1)[0])
+        found = await work.do(queue.jobs, state=in_state, before=before, limit=most + 1)
+        more = cursor_of((found[most - 1].id,)) if len(found) > most else UNSET
+        return wire.JobPage(jobs=tuple(map(wire.job_on_wire, found[:most])), next=more)
+
+    @get(
+        "/jobs/{job_id:str}",
+        opt=READ,
+        summary="Read a job",
+        responses=answers("unknown-name", "invalid-input", success=_job(200)),
+    )
+    async def read(job_id: JobIn) -> wire.JobOnWire:
+        """Where it is, or how it ended."""
+        return wire.job_on_wire(await work.do(queue.job, _id(job_id)))
+
     @get(
         "/jobs/{job_id:str}/explanation",
         opt=READ,
@@ -142,9 +159,13 @@ def routes(service: Service) -> Router:
         """What each machine lacks for it, the nearest first."""
         return wire.explanation_on_wire(await work.do(queue.explain, _id(job_id)))
 
+    return [list_jobs, read, explain, _watching(service, queue)]
+
+
+def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
     @get(
         "/jobs/{job_id:str}/events",
-        opt=READ,
+        opt=READ | WATCH,
         summary="Watch a job",
         media_type="text/event-stream",
         responses=answers(
@@ -156,10 +177,10 @@ def routes(service: Service) -> Router:
     async def watch(job_id: JobIn) -> ServerSentEvent:
         """Server-sent events: the job as it is, and again whenever it changes, until it is over."""
         id_ = _id(job_id)
-        await work.do(queue.job, id_)
+        await service.work.do(queue.job, id_)
         return ServerSentEvent(_events(service, queue, id_))
 
-    return Router("", route_handlers=[submit, list_jobs, read, cancel, explain, watch], tags=["jobs"])
+    return watch
 
 
 async def _events(service: Service, queue: Queue, job: JobId) -> AsyncIterator[ServerSentEventMessage]:

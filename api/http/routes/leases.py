@@ -12,6 +12,7 @@ from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded
+from api.http.places import WAIT
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
 from api.http.service import Service
@@ -164,7 +165,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
 
     @post(
         "/leases",
-        opt=RUN,
+        opt=RUN | WAIT,
         status_code=200,
         summary="Ask for work",
         responses=answers(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, Router, get, post
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
@@ -14,6 +15,7 @@ from api.http.conditional import FOR_EVER, MUST_ASK, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
+from api.http.places import ASK
 from api.http.service import Service
 from api.wire import locks as wire
 from api.wiring import Registry
@@ -78,7 +80,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/resolve",
-        opt=READ,
+        opt=READ | ASK,
         status_code=200,
         summary="Resolve a request",
         responses=answers(
@@ -87,11 +89,11 @@ def routes(service: Service) -> Router:
     )
     async def resolve(data: QuestionIn) -> wire.Resolved:
         """Which versions answer the request; 409 with `conflict` says why none do. Writes nothing."""
-        return await service.work.do(_resolved, registry, data)
+        return await service.ask.do(_resolved, registry, data)
 
     @post(
         "/locks",
-        opt=RUN,
+        opt=RUN | ASK,
         status_code=201,
         summary="Make a lock, or keep one",
         responses=answers(
@@ -105,7 +107,18 @@ def routes(service: Service) -> Router:
     )
     async def lock(data: GivenIn) -> wire.KeptLock:
         """From a `request`, the lock that answers it; a `text` is kept as it is. The same again changes nothing."""
-        return await service.work.do(_locked, registry, data)
+        return await service.ask.do(_locked, registry, data)
+
+    return Router(
+        "",
+        route_handlers=[resolve, lock, _reading(service), *_questions(service)],
+        tags=["locks"],
+        request_max_body_size=service.settings.largest_body,
+    )
+
+
+def _reading(service: Service) -> BaseRouteHandler:
+    registry = service.registry
 
     @get(
         "/locks/{lock_id:str}",
@@ -134,12 +147,7 @@ def routes(service: Service) -> Router:
         answer.headers["vary"] = "Accept"
         return answer
 
-    return Router(
-        "",
-        route_handlers=[resolve, lock, read, *_questions(service)],
-        tags=["locks"],
-        request_max_body_size=service.settings.largest_body,
-    )
+    return read
 
 
 def _questions(service: Service) -> list[Any]:
@@ -148,7 +156,7 @@ def _questions(service: Service) -> list[Any]:
 
     @post(
         "/locks/check",
-        opt=READ,
+        opt=READ | ASK,
         status_code=200,
         summary="Does a lock still answer its request?",
         responses=answers(
@@ -160,22 +168,22 @@ def _questions(service: Service) -> list[Any]:
     )
     async def check(data: CheckedIn) -> wire.FreshnessFound:
         """A newer version makes no lock stale; `reasons` say what does."""
-        return await service.work.do(_checked, registry, data)
+        return await service.ask.do(_checked, registry, data)
 
     @post(
         "/locks/why",
-        opt=READ,
+        opt=READ | ASK,
         status_code=200,
         summary="Why has a lock this version?",
         responses=answers("unknown-name", "integrity", body=True, success={200: content(wire.WhyTold, "Why.", _WHY)}),
     )
     async def why(data: WhyIn) -> wire.WhyTold:
         """Why the lock has this version of an artifact, and why no newer one."""
-        return await service.work.do(_why, registry, data)
+        return await service.ask.do(_why, registry, data)
 
     @post(
         "/locks/diff",
-        opt=READ,
+        opt=READ | ASK,
         status_code=200,
         summary="What changed between two locks?",
         responses=answers(
@@ -187,7 +195,7 @@ def _questions(service: Service) -> list[Any]:
     )
     async def difference(data: TwoIn) -> wire.ChangesTold:
         """The changes by artifact; none where it is the same lock."""
-        return await service.work.do(_changes, registry, data)
+        return await service.ask.do(_changes, registry, data)
 
     return [check, why, difference]
 

@@ -11,6 +11,7 @@ from api.http.documented import answers, content
 from api.http.guards import ADMIN, PUBLISH
 from api.http.service import Service
 from api.wire import upkeep as wire
+from api.wiring import Registry
 from artifacts.digest import parse_digest
 from artifacts.progress import SILENT
 from registry.accepting import refuse_missing
@@ -42,12 +43,6 @@ def routes(service: Service) -> Router:
     registry = service.registry
     embedded = EmbeddedRegistry(registry)
 
-    def taken_in(data: wire.BundleSent) -> wire.BundleTold:
-        digest = parse_digest(data.blob)
-        with registry.store.writing():
-            refuse_missing({digest: "the bundle"}, registry.store)
-            return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT))
-
     @post(
         "/bundles",
         opt=PUBLISH,
@@ -62,7 +57,7 @@ def routes(service: Service) -> Router:
 
         It brings artifacts, and a lock with runs: that needs `publish` for the former, and `run` for the latter.
         """
-        return await service.work.do(taken_in, data)
+        return await service.long.do(_taken_in, registry, embedded, data)
 
     @post(
         "/verifications",
@@ -78,17 +73,7 @@ def routes(service: Service) -> Router:
     )
     async def verify(data: VerifyIn) -> wire.VerifiedTold:
         """Reads what the targets name, or everything, and compares it with its digests."""
-
-        def looked() -> wire.VerifiedTold:
-            return wire.verified_on_wire(embedded.verify(list(map(named, data.targets)), SILENT, remote=data.remote))
-
-        return await service.work.do(looked)
-
-    def named(target: str) -> str | Lock:
-        """A target that is a lock, by its id or text, as the lock."""
-        if target.startswith("sha256:"):
-            return load(registry.catalogue.get_lock(registry.catalogue.find_lock(target)), target)
-        return load(target, "targets") if "\n" in target else target
+        return await service.long.do(_looked, registry, embedded, data)
 
     @post(
         "/collections",
@@ -101,12 +86,29 @@ def routes(service: Service) -> Router:
     )
     async def collect(data: CollectIn) -> wire.CollectedTold:
         """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day."""
-
-        def freed() -> wire.CollectedTold:
-            return wire.collected_on_wire(
-                embedded.collect(dry_run=data.dry_run, local=data.local), dry_run=data.dry_run
-            )
-
-        return await service.work.do(freed)
+        return await service.long.do(_freed, embedded, data)
 
     return Router("", route_handlers=[take_in, verify, collect], tags=["upkeep"])
+
+
+def _taken_in(registry: Registry, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
+    digest = parse_digest(data.blob)
+    with registry.store.writing():
+        refuse_missing({digest: "the bundle"}, registry.store)
+        return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT))
+
+
+def _looked(registry: Registry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:
+    targets = [_named(registry, one) for one in data.targets]
+    return wire.verified_on_wire(embedded.verify(targets, SILENT, remote=data.remote))
+
+
+def _freed(embedded: EmbeddedRegistry, data: wire.ToCollect) -> wire.CollectedTold:
+    return wire.collected_on_wire(embedded.collect(dry_run=data.dry_run, local=data.local), dry_run=data.dry_run)
+
+
+def _named(registry: Registry, target: str) -> str | Lock:
+    """A target that is a lock, by its id or text, as the lock."""
+    if target.startswith("sha256:"):
+        return load(registry.catalogue.get_lock(registry.catalogue.find_lock(target)), target)
+    return load(target, "targets") if "\n" in target else target

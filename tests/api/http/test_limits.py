@@ -2,15 +2,25 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import pytest
+from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
+from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
-from api.http.limits import Buckets
-from api.http.settings import Settings
+from api.http.limits import Buckets, TooManyRequestsError
+from api.http.patience import TooSlowError, patiently_received, patiently_sent
+from api.http.places import Places
+from api.http.serving import CONNECTIONS
+from api.http.settings import AT_ONCE, Bound, Settings
 from api.http.work import BusyError, Work
 from api.wiring import Registry
+from artifacts.digest import digest_bytes
 from tests.api.http.conftest import Client
 
 RUN = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
@@ -49,6 +59,17 @@ def test_what_waits_is_bounded_and_goes_on_when_there_is_room() -> None:
     asyncio.run(crowd())
 
 
+def test_what_takes_too_long_is_not_waited_for() -> None:
+    async def asked() -> None:
+        work, gate = Work(1, 1, at_once=False, seconds=0.01), threading.Event()
+        with pytest.raises(BusyError, match="seconds"):
+            await work.do(gate.wait)
+        gate.set()
+        await work.end(60)
+
+    asyncio.run(asked())
+
+
 def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
     async def ended() -> None:
         work, gate = Work(1, 1, at_once=False), threading.Event()
@@ -84,3 +105,119 @@ def test_the_end_of_a_run_may_be_large_wherever_it_is_told(
     end = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z", "details": {"log": "x" * bytes_}}
     answer = client.put(path, json={"run": RUN, "end": end} if wrapped else end)
     assert answer.status_code in status, answer.text[:1000]
+
+
+def test_places_are_so_many_for_each_and_for_all_and_are_given_back() -> None:
+    places = Places({"wait": Bound(2, 3)})
+    mine = [places.take("wait", "me") for _ in range(2)]
+    with pytest.raises(TooManyRequestsError):
+        places.take("wait", "me")
+    places.take("wait", "another")
+    with pytest.raises(BusyError):
+        places.take("wait", "a third")
+    mine[0]()
+    places.take("wait", "me")
+
+
+@pytest.mark.parametrize(
+    ("bound", "statuses", "code"),
+    [
+        (Bound(0, 1), {429}, "too-many-requests"),
+        (Bound(1, 0), {503}, "busy"),
+        (Bound(1, 1), {422}, "invalid-input"),
+    ],
+)
+def test_what_takes_long_has_a_place_until_it_is_answered(
+    registry: Registry, bound: Bound, statuses: set[int], code: str
+) -> None:
+    settings = Settings(at_once={**AT_ONCE, "ask": bound})
+    with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
+        found = [client.post("/v1/resolve", json={"request": {}}) for _ in range(3)]
+        assert client.get("/v1/artifacts").status_code == 200
+    assert {one.status_code for one in found} == statuses
+    assert {one.json()["code"] for one in found} == {code}
+
+
+def test_every_sort_of_place_has_a_bound_that_leaves_room_for_the_rest(client: Client) -> None:
+    routes = [one for one in client.app.routes if isinstance(one, HTTPRoute)]
+    sorts = {handler.opt["at_once"] for one in routes for handler in one.route_handlers if "at_once" in handler.opt}
+    assert sorts == set(AT_ONCE)
+    assert sum(bound.together for bound in AT_ONCE.values()) <= CONNECTIONS // 2
+
+
+def test_what_reads_everything_keeps_nobody_waiting(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def stuck(*_: object, **__: object) -> None:
+        began.set()
+        gate.wait()
+        raise BusyError("enough")
+
+    monkeypatch.setattr(EmbeddedRegistry, "verify", stuck)
+    settings = Settings(threads=1, long_threads=1)
+    with (
+        TestClient(create_app(registry, settings), raise_server_exceptions=False) as client,
+        ThreadPoolExecutor(2) as others,
+    ):
+        try:
+            stuck_ones = [others.submit(client.post, "/v1/verifications", json={"targets": []}) for _ in range(2)]
+            began.wait()
+            assert client.get("/v1/jobs").status_code == 200
+        finally:
+            gate.set()
+        assert {one.result().status_code for one in stuck_ones} == {503}
+
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+async def _never() -> Any:  # noqa: ANN401
+    await asyncio.Event().wait()
+
+
+async def _drop() -> Any:  # noqa: ANN401
+    await asyncio.sleep(0.001)
+    return {"type": "http.request", "body": b"x", "more_body": True}
+
+
+@pytest.mark.parametrize(
+    ("receive", "settings"),
+    [(_never, Settings(body_seconds=0.01)), (_drop, Settings(body_seconds=0.5, least_rate=1e9))],
+    ids=["nothing comes", "it comes in drops"],
+)
+def test_a_body_that_does_not_come_is_not_waited_for(receive: Receive, settings: Settings) -> None:
+    async def read() -> None:
+        received = patiently_received(receive, settings)
+        while True:
+            await received()
+
+    with pytest.raises(TooSlowError):
+        asyncio.run(read())
+
+
+def test_a_body_may_take_the_time_that_its_bytes_give_it() -> None:
+    async def read() -> int:
+        received = patiently_received(_drop, Settings(body_seconds=60, least_rate=0.001))
+        return len([await received() for _ in range(20)])
+
+    assert asyncio.run(read()) == 20
+
+
+def test_an_answer_that_nobody_takes_is_not_sent_for_ever() -> None:
+    async def send() -> None:
+        async def taken(_: object) -> None:
+            await _never()
+
+        sent = patiently_sent(taken, Settings(body_seconds=0.01))
+        await sent({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    with pytest.raises(TooSlowError):
+        asyncio.run(send())
+
+
+def test_who_would_write_while_garbage_is_removed_is_told_to_come_again(registry: Registry) -> None:
+    with TestClient(create_app(registry, Settings(lock_seconds=0.01)), raise_server_exceptions=False) as client:
+        put = partial(client.post, "/v1/blobs/uploads", params={"digest": digest_bytes(b"a blob")}, content=b"a blob")
+        with registry.store.collecting():
+            assert put().status_code == 503
+        assert put().status_code == 201

@@ -176,6 +176,7 @@ def test_runs_are_listed_newest_first_by_lock_and_outcome(records: Records) -> N
     assert [run.id for run in records.list(lock=LOCK)] == [ids[3], ids[2], ids[0]]
     assert [run.id for run in records.list(lock=LOCK, outcome="done", limit=1)] == [ids[3]]
     assert [run.end for run in records.list(outcome="failed")] == [FAILED]
+    assert [run.id for run in records.list(outcome="done", before=ids[3], limit=2)] == [ids[1], ids[0]]
 
 
 @both

@@ -1,0 +1,61 @@
+"""How long the other end may take: silence is bounded, and so is a body that comes byte by byte."""
+
+import asyncio
+import time
+from typing import Any
+
+from litestar.types import Message, Receive, Send
+
+from api.http.settings import Settings
+from artifacts.errors import InvalidInputError
+
+
+class TooSlowError(InvalidInputError):
+    """The client began a request, and did not go on with it, or takes nothing of the answer."""
+
+    code = "too-slow"
+
+
+def patiently_received(receive: Receive, settings: Settings) -> Receive:
+    """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them."""
+    silence, rate = settings.body_seconds, settings.least_rate
+    left, ended = silence, False
+
+    async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
+        nonlocal left, ended
+        if ended:
+            return await receive()
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(min(silence, left)):
+                message = await receive()
+        except TimeoutError as error:
+            what = (
+                f"nothing came for {silence:g} seconds in the middle of a request"
+                if left >= silence
+                else f"the request came with less than {rate:g} bytes a second"
+            )
+            raise TooSlowError(what, next_step="send it again") from error
+        if message["type"] == "http.request":
+            left += len(message["body"]) / rate
+        left -= time.monotonic() - began
+        ended = not message.get("more_body", False)
+        return message
+
+    return received
+
+
+def patiently_sent(send: Send, settings: Settings) -> Send:
+    """The pieces of an answer: one that the client does not take for so long is the last."""
+
+    async def sent(message: Message) -> None:
+        if not message.get("more_body", False):
+            await send(message)
+            return
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                await send(message)
+        except TimeoutError as error:
+            raise TooSlowError(f"the client took nothing for {settings.body_seconds:g} seconds") from error
+
+    return sent

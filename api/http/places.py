@@ -1,0 +1,67 @@
+"""How much somebody may have under way at once: what takes long holds a connection, and there are so many of them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from api.http.limits import TooManyRequestsError, address_of
+from api.http.settings import Bound
+from api.http.work import BusyError
+from registry.access.actors import acting
+
+LEAVE: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)
+"""Called when the answer to the request is over: what it held is free again."""
+
+WATCH: Final = {"at_once": "watch"}
+WAIT: Final = {"at_once": "wait"}
+SEND: Final = {"at_once": "send"}
+ASK: Final = {"at_once": "ask"}
+
+
+class Places:
+    """Places of some sorts: so many for each who comes, and so many for all together."""
+
+    def __init__(self, bounds: Mapping[str, Bound]) -> None:
+        self._bounds = bounds
+        self._each: Counter[tuple[str, str]] = Counter()
+        self._all: Counter[str] = Counter()
+
+    def take(self, sort: str, who: str) -> Callable[[], None]:
+        """A place of that sort; what is returned gives it back.
+
+        Raises:
+            TooManyRequestsError: they have as many as they may.
+            BusyError: all are taken.
+        """
+        bound, key = self._bounds[sort], (sort, who)
+        if self._each[key] >= bound.each:
+            raise TooManyRequestsError(
+                f"{bound.each} such requests are under way already", next_step="wait until one is over, then ask again"
+            )
+        if self._all[sort] >= bound.together:
+            raise BusyError("the service has too much of this under way", next_step="try again in a few seconds")
+        self._each[key] += 1
+        self._all[sort] += 1
+
+        def leave() -> None:
+            self._all[sort] -= 1
+            self._each[key] -= 1
+            if not self._each[key]:
+                del self._each[key]
+
+        return leave
+
+
+def place_with(places: Places) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
+    """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place."""
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+        sort = route.opt.get("at_once")
+        if sort is not None and LEAVE.get() is None:
+            LEAVE.set(places.take(str(sort), f"{acting().id} {address_of(connection)}"))
+
+    return guard

@@ -28,7 +28,7 @@ class Service:
     ends: Work
     ask: Work
     long: Work
-    kept: Kept
+    kept: Kept[bytes]
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 

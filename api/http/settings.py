@@ -38,8 +38,8 @@ class Settings:
     resolve and explain, for which ``ask_seconds`` are waited; ``long_threads`` read all that there
     is; the others wait ``lock_seconds`` for the store while its garbage is collected.
 
-    ``kept_bytes`` are those of answers that are kept encoded; ``lease_seconds`` how long a client that runs something
-    may be silent; ``ready_seconds`` how long what was found about database and store holds; ``last_seconds`` how long
+    ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that is
+    kept until anyone commits; ``lease_seconds`` how long a client that runs something may be silent; ``ready_seconds`` how long what was found about database and store holds; ``last_seconds`` how long
     what has begun may go on once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
     """
 
@@ -59,6 +59,7 @@ class Settings:
     lock_seconds: float = 10.0
     waiting: int = 256
     kept_bytes: int = 64 << 20
+    current_bytes: int = 16 << 20
     lease_seconds: float = 60.0
     ready_seconds: float = 2.0
     last_seconds: float = 20.0

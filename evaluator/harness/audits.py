@@ -80,7 +80,7 @@ class Kept:
 class Caching:
     """How long samples take again, as a share of their first time: medians, and the upper ends of their intervals.
 
-    ``again``: after some others; ``repeated``: right after itself.
+    ``again``: after another; ``repeated``: right after itself.
     """
 
     samples: int

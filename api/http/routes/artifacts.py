@@ -25,7 +25,12 @@ from registry.constraints import Constraint
 from registry.names import Kind, Name, Reference, parse_name, parse_target
 from registry.versions import parse_version
 
-_MOST_CURRENT, _MOST_PAGES = 65_536, 256
+_ENTRY_BYTES = 1024
+"""What an entry takes, roughly."""
+
+_LONGEST_KEPT = 256
+"""Characters of what is asked for, beyond which what is found is not kept: nobody asks so twice."""
+
 LATEST = "latest"
 """In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
 
@@ -67,8 +72,8 @@ def routes(service: Service) -> Router:
     """``/v1/artifacts``."""
     catalogue = service.registry.catalogue
     commits = commits_of(service.registry.database)
-    current: UntilCommitted[Entry] = UntilCommitted(commits, _MOST_CURRENT)
-    pages: UntilCommitted[bytes] = UntilCommitted(commits, _MOST_PAGES)
+    current: UntilCommitted[Entry] = UntilCommitted(commits, service.settings.current_bytes)
+    pages: UntilCommitted[bytes] = UntilCommitted(commits, service.settings.current_bytes)
 
     @get(
         "/artifacts",
@@ -92,14 +97,14 @@ def routes(service: Service) -> Router:
             None if namespace is None else _namespace(namespace),
             None if after is None else (after[0], after[1], after[2]),
         )
-        text = pages.get((listing, most))
+        text, number = pages.get((listing, most))
         if text is None:
             is_usual = most <= service.settings.usual_page
             look = service.work.look_up if is_usual else service.work.do
             found = await look(catalogue.page, listing, most + 1)
             text = msgspec.json.encode(_page(found, most))
             if is_usual:
-                pages.put((listing, most), text)
+                pages.put((listing, most), text, _ENTRY_BYTES + len(text), number)
         return Response(text, media_type=MediaType.JSON)
 
     @get(
@@ -118,15 +123,16 @@ def routes(service: Service) -> Router:
     async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> Response[bytes]:
         """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
         target = f"{kind}{name}"
-        entry = current.get(target)
+        entry, number = current.get(target)
         if entry is None:
             entry = await service.work.look_up(_found, catalogue, target)
-            current.put(target, entry)
+            if len(target) <= _LONGEST_KEPT:
+                current.put(target, entry, _ENTRY_BYTES + len(target), number)
         tag, key = _tag(entry), (entry.digest, entry.yanked)
         text = service.kept.get(key)
         if text is None:
             text = await service.work.look_up(_document, catalogue, entry)
-            service.kept.put(key, text)
+            service.kept.put(key, text, len(text))
         return tagged(text, tag, request.headers.get("if-none-match"))
 
     return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])

@@ -33,7 +33,7 @@ def routes(service: Service) -> Router:
         text = service.kept.get("openapi.json")
         if text is None:
             text = msgspec.json.encode(request.app.openapi_schema.to_schema())
-            service.kept.put("openapi.json", text)
+            service.kept.put("openapi.json", text, len(text))
         return tagged(text, digest_bytes(text), request.headers.get("if-none-match"))
 
     return Router("", route_handlers=[document], tags=["health"])

@@ -141,7 +141,7 @@ def _reading(service: Service) -> BaseRouteHandler:
         text = service.kept.get(tag)
         if text is None:
             text = await service.work.do(_encoded, registry, id_, as_toml=is_toml)
-            service.kept.put(tag, text)
+            service.kept.put(tag, text, len(text))
         caching = FOR_EVER if lock_id == id_ else MUST_ASK  # another lock may begin so one day
         answer = tagged(text, tag, request.headers.get("if-none-match"), caching, media_type)
         answer.headers["vary"] = "Accept"

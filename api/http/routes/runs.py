@@ -143,7 +143,7 @@ def routes(service: Service) -> Router:
             text = msgspec.json.encode(wire.run_on_wire(run))
             if run.end is None:
                 return tagged(text, digest_bytes(text), request.headers.get("if-none-match"), MUST_ASK)
-            service.kept.put(id_, text)
+            service.kept.put(id_, text, len(text))
         return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)
 
     return Router("", route_handlers=[list_runs, count, read, *_judgements(service)], tags=["runs"])

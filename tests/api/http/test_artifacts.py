@@ -1,5 +1,7 @@
 """Artifacts over HTTP: pages, one version, and what a client has already."""
 
+from itertools import chain, repeat
+
 import msgspec
 import pytest
 
@@ -88,21 +90,31 @@ def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published
     assert [client.get(path).json()["version"] for _ in range(3)] == ["1.2.0"] * 3
 
 
-@pytest.mark.parametrize(("most", "kept"), [(2, [None, None, 3]), (3, [1, 2, 3])])
-def test_what_was_read_holds_until_anyone_commits(most: int, kept: list[int | None]) -> None:
-    numbers = iter([7, 7, 7, 7, 8])
-    current: UntilCommitted[int] = UntilCommitted(lambda: next(numbers), most)
-    assert current.get("one") is None
-    for number, key in enumerate(("two", "three", "one"), start=1):
-        current.put(key, number)
-    assert [current.get(key) for key in ("two", "three", "one")] == kept
-    assert current.get("one") is None
+def test_what_was_read_holds_until_anyone_commits_and_the_oldest_goes_first() -> None:
+    numbers = chain(repeat(7, 11), repeat(8))
+    current: UntilCommitted[str] = UntilCommitted(lambda: next(numbers), most=16)
+    _, number = current.get(0)
+    for key in range(10):
+        current.put(key, "found", 2, number)
+    assert [key for key in range(10) if current.get(key)[0]] == list(range(2, 10))
+    assert current.get(9) == (None, 8)
+
+
+def test_what_was_read_before_a_commit_is_not_kept_after_it() -> None:
+    """One asks and reads, somebody commits, another asks, and only then the first has read."""
+    numbers = iter([7, 8, 8])
+    current: UntilCommitted[str] = UntilCommitted(lambda: next(numbers), 1024)
+    _, number = current.get("one")
+    current.get("two")
+    current.put("one", "old", 1, number)
+    assert current.get("one") == (None, 8)
 
 
 def test_without_a_number_of_commits_nothing_is_kept() -> None:
-    current: UntilCommitted[int] = UntilCommitted(None, 2)
-    current.put("one", 1)
-    assert current.get("one") is None
+    current: UntilCommitted[int] = UntilCommitted(None, 1024)
+    _, number = current.get("one")
+    current.put("one", 1, 1, number)
+    assert current.get("one")[0] is None
 
 
 REFUSED = [

@@ -21,6 +21,7 @@ from tests.support.commands import Commands, copied
 from tests.support.postgresql import PostgresServer
 from tests.support.postgresql import serving as postgresql_serving
 from tests.support.registry_server import RegistryServer, serving
+from tests.support.warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "engine.sh"
@@ -172,7 +173,7 @@ def built_once(base_tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "images"
     folder.mkdir(exist_ok=True)
-    commands, made = Commands(folder / "registry"), folder / "made"
+    commands, made = Warm(folder / "registry"), folder / "made"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():

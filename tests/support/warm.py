@@ -1,7 +1,7 @@
 """Commands whose processes need not start: a server that has loaded the command line forks one for each.
 
 All else is a process's own: words, variables, folder, output, end. That a command starts by itself is tested wherever
-one is killed, runs an image, or is looked at for what it loads.
+one is killed, races with others, has no network or speaks to a server, and by what looks at the modules that it loads.
 """
 
 import atexit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from api.decisions import alone, new_owner, write_down
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, RefusedError
 from migrations import upgrade
 from registry.catalogue.database import open_engine, open_server, place_of
 
@@ -75,6 +75,36 @@ def decided(home: Path) -> Decision | None:
         raise InvalidInputError(
             f"{path} does not say where the database is: {error}", where=str(path), next_step="restore it from a backup"
         ) from error
+
+
+def take_over(home: Path, owner: str) -> None:
+    """Decide that the database which BENCHLOCK_DATABASE names is that of a new registry in ``home``.
+
+    Raises:
+        InvalidInputError: the variable names none.
+        RefusedError: the registry with the id ``owner`` did not have it.
+        UnavailableError: the database cannot be used, or the decision not be written down.
+    """
+    from registry.catalogue.ownership import owner as owner_of  # noqa: PLC0415 - see above
+
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        raise InvalidInputError(
+            "the registry had its database on a server, and nobody says where it is now",
+            where=VARIABLE,
+            next_step=f"bring its dump into an empty database with pg_restore, and name that by {VARIABLE}",
+        )
+    database = open_server(wanted)
+    try:
+        if owner_of(database) != owner:
+            raise RefusedError(
+                "the database is not that of the registry which the backup is of",
+                where=place_of(database),
+                next_step="bring the dump that belongs to the backup into it first, with pg_restore",
+            )
+        write_down(home / _DECISION, {"database": place_of(database), "owner": owner})
+    finally:
+        database.dispose()
 
 
 def describe(database: "Engine", home: Path) -> str:

@@ -72,6 +72,16 @@ def decided(home: Path) -> Decision | None:
         ) from error
 
 
+def take_over(home: Path, store: str, owner: str) -> None:
+    """Decide that a new registry in ``home`` has the repository ``store`` of the registry with the id ``owner``.
+
+    It does so where BENCHLOCK_STORE names that repository; else nothing is decided.
+    """
+    wanted = os.environ.get(VARIABLE)
+    if wanted and decided(home) is None and _repository(wanted) == _repository(store):
+        write_down(home / _DECISION, {"store": store, "owner": owner})
+
+
 def _of_new(home: Path, wanted: str | None) -> "OciStore | None":
     """The repository of a registry that keeps nothing yet, decided and claimed by one process at a time.
 

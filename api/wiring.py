@@ -70,6 +70,25 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     from evaluator.records.records import Records  # noqa: PLC0415
     from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
 
+    home = home_of(location)
+    store = open_store(home, progress, is_new=is_new(home))
+    database = open_database(home, now)
+    registry = Registry(home, store, Catalogue(database, now), Records(database), database)
+    if registry.records.unfinished() or leftovers(home):
+        from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
+
+        for run in sweep(registry.records, connect_engine(), home, now):
+            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+    return registry
+
+
+def home_of(location: str) -> Path:
+    """The folder of a registry, made where there is none yet.
+
+    Raises:
+        InvalidInputError: ``location`` is the URL of a server.
+        UnavailableError: the folder cannot be made.
+    """
     if "://" in location:
         raise InvalidInputError(
             f"{location} is a server, and this is for the registry in a folder of this machine",
@@ -85,15 +104,7 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
             where=str(home),
             next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
-    store = open_store(home, progress, is_new=is_new(home))
-    database = open_database(home, now)
-    registry = Registry(home, store, Catalogue(database, now), Records(database), database)
-    if registry.records.unfinished() or leftovers(home):
-        from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
-
-        for run in sweep(registry.records, connect_engine(), home, now):
-            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
-    return registry
+    return home
 
 
 def open_tokens(registry: Registry) -> "Tokens":

@@ -1,6 +1,7 @@
 """Every byte that a version, a lock or a run names, by digest and with the name that messages use."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -8,8 +9,8 @@ from msgspec import UNSET
 from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Progress
-from artifacts.store import BlobStore, verify
-from artifacts.trees import read_tree
+from artifacts.store import BlobStore, read, verify
+from artifacts.trees import parse_listing, read_tree
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
@@ -60,6 +61,16 @@ class Inventory:
         for entry in self.catalogue.list():
             names |= self.of_version(entry.reference)
         return names
+
+    def needed(self) -> set[Digest]:
+        """What a collection of garbage keeps; but not the platforms that did not come."""
+        others = self._unbrought()
+        digests = {*self.catalogue.live_digests(), *self.records.live_digests()} - others
+        for tree in set(self.catalogue.live_trees()) - others:
+            with suppress(IntegrityError, InvalidInputError):  # who reads it is told
+                listing = read(self.store, tree, name=f"the listing of the tree {tree}")
+                digests.update(entry.digest for entry in parse_listing(listing, tree))
+        return digests
 
     def _unbrought(self) -> set[Digest]:
         """What stored locks name for platforms alone that did not come with them in a bundle."""

@@ -32,6 +32,8 @@ COMMANDS = {
     "image": "image_commands.image",
     "bundle": "bundle_commands.bundle",
     "import": "import_commands.importing",
+    "backup": "backup_commands.backup",
+    "restore": "backup_commands.restore",
     "verify": "upkeep_commands.verify",
     "gc": "upkeep_commands.gc",
     "token": "access_commands.token",

@@ -9,8 +9,8 @@ from registry.catalogue.database import place_of, reading, writing
 from registry.catalogue.tables import owners
 
 
-def claim(engine: Engine, owner: str, at: datetime) -> None:
-    """Make the database that of the registry with the id ``owner``; again it changes nothing.
+def claim(engine: Engine, registry: str, at: datetime) -> None:
+    """Make the database that of the registry with the id ``registry``; again it changes nothing.
 
     Raises:
         RefusedError: it is another registry's.
@@ -22,14 +22,20 @@ def claim(engine: Engine, owner: str, at: datetime) -> None:
         with writing(engine) as connection:
             found = _owner(connection)
             if found is None:
-                connection.execute(insert(owners), {"id": owner, "at": at})
+                connection.execute(insert(owners), {"id": registry, "at": at})
                 return
-    if found != owner:
+    if found != registry:
         raise RefusedError(
             "the database belongs to another registry of benchlock",
             where=place_of(engine),
             next_step="name a database of its own, or restore the folder of the registry that has this one",
         )
+
+
+def owner(engine: Engine) -> str | None:
+    """The id of the registry whose database it is; none where nobody claimed it, or it is empty."""
+    with reading(engine) as connection:
+        return _owner(connection) if connection.dialect.has_table(connection, owners.name) else None
 
 
 def _owner(connection: Connection) -> str | None:

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -43,6 +44,12 @@ class Commits:
             self._unknown -= 1
             return self._unknown
         return number
+
+
+def copy_into(engine: Engine, path: Path) -> None:
+    """Write the database as it is at this moment to the new file ``path``; others may read and write meanwhile."""
+    with closing(sqlite3.connect(str(engine.url.database))) as source, closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
 
 
 def explained(error: BaseException | None) -> tuple[str, str]:

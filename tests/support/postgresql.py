@@ -55,9 +55,10 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class PostgresServer:
-    """A server that answers. ``databases`` counts those that were made."""
+    """A server that answers. ``databases`` counts those that were made; ``programs`` has pg_dump and the like."""
 
     port: int
+    programs: Path
     process: "subprocess.Popen[bytes]"
     admin: Engine
     databases: "count[int]" = field(default_factory=count)
@@ -124,7 +125,7 @@ def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
     try:
         admin = open_server(f"postgresql://postgres@127.0.0.1:{port}/postgres")
         _wait(admin, process)
-        yield PostgresServer(port, process, admin)
+        yield PostgresServer(port, programs, process, admin)
     finally:
         process.send_signal(signal.SIGINT)  # it ends its connections itself
         process.wait(60)

@@ -1,10 +1,13 @@
 #!/bin/sh
-# What the tests need of the system: a Docker engine and an OCI registry to start, and mmdebstrap for the base image.
+# What the tests need of the system: a Docker engine, an OCI registry and a proxy to start, mmdebstrap for the
+# base image, docker-compose to read the compose files.
 set -eu
 missing=""
 command -v dockerd >/dev/null || missing="$missing docker.io"
 command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
 command -v docker-registry >/dev/null || missing="$missing docker-registry"
+[ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || missing="$missing nginx-light"
+command -v docker-compose >/dev/null || missing="$missing docker-compose"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing$missing" >&2

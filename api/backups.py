@@ -1,0 +1,168 @@
+"""A registry's backup: a folder of its blobs, its database or the word that it is on a server, and what was decided.
+
+The database is copied first. What it names is stored before it is named, and nothing that is named is ever freed, so
+that all of it is there when the blobs are copied, whatever is published, run and collected meanwhile.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api import databases, stores
+from api.decisions import write_down
+from api.wiring import Registry, home_of, now
+from artifacts.digest import Digest
+from artifacts.drafts import new_file
+from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from artifacts.local import LocalStore
+from artifacts.store import REPAIR, BlobNotFoundError, FileStore, mismatch
+
+if TYPE_CHECKING:
+    from artifacts.progress import Progress
+
+_SAYS: Final = "backup.json"
+_DATABASE: Final = "database.sqlite"
+
+
+class _Backup(msgspec.Struct, frozen=True):
+    """What a backup says of itself: when it was begun, and what the registry had decided."""
+
+    schema: int
+    taken_at: str
+    database: str | None
+    database_owner: str | None
+    store: str | None
+    store_owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What lies in the backup, or came from it: how many blobs, how many of them anew, and what is wrong."""
+
+    blobs: int
+    copied: int
+    damaged: tuple[IntegrityError, ...]
+
+
+def back_up(registry: Registry, folder: Path, progress: "Progress") -> Copied:
+    """Bring the backup in ``folder`` up to date, or make it; until that is done, what lies there stays as it was.
+
+    Raises:
+        UnavailableError: the folder cannot be written.
+    """
+    said = _of(registry)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if said.database is None:
+            from registry.catalogue.sqlite import copy_into  # noqa: PLC0415 - SQL
+
+            with new_file(folder / _DATABASE, durably=True) as file:
+                copy_into(registry.database, Path(file.name))
+                found = _blobs(registry, folder, progress)
+        else:
+            found = _blobs(registry, folder, progress)
+        write_down(folder / _SAYS, msgspec.to_builtins(said))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return found
+
+
+def restore(location: str, folder: Path, progress: "Progress") -> Copied:
+    """Make the registry at ``location``, which must be new, of the backup in ``folder``.
+
+    Its database and its blobs are where BENCHLOCK_DATABASE and BENCHLOCK_STORE say, as those of any new registry; one
+    on a server has the dump already.
+
+    Raises:
+        InvalidInputError: there is no backup in ``folder``, or its database is on a server that nobody names.
+        RefusedError: there is a registry already, or the database is another registry's.
+    """
+    said = _read(folder)
+    home = home_of(location)
+    if not databases.is_new(home):
+        raise RefusedError(
+            "there is a registry already, and a backup makes a new one",
+            where=str(home),
+            next_step="name another folder with --registry",
+        )
+    if said.store is not None and said.store_owner is not None:
+        stores.take_over(home, said.store, said.store_owner)
+    store, source = stores.open_store(home, progress, is_new=True), LocalStore(folder / "blobs")
+    found = _copy(source, store, list(source.list()), progress)
+    try:
+        if said.database_owner is not None:
+            databases.take_over(home, said.database_owner)
+        else:
+            with (folder / _DATABASE).open("rb") as kept, new_file(home / databases.FILE, durably=True) as file:
+                shutil.copyfileobj(kept, file)
+    except OSError as error:
+        raise _unwritable(home, error) from error
+    return found
+
+
+def _blobs(registry: Registry, folder: Path, progress: "Progress") -> Copied:
+    """Copy what is named by now, which is at least what was when the database was copied."""
+    from evaluator.inventory import Inventory  # noqa: PLC0415 - numpy
+
+    with registry.store.writing():
+        digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())
+        return _copy(registry.store, LocalStore(folder / "blobs"), digests, progress)
+
+
+def _of(registry: Registry) -> _Backup:
+    database, store = databases.decided(registry.home), stores.decided(registry.home)
+    return _Backup(
+        schema=1,
+        taken_at=now().isoformat(),
+        database=None if database is None else database.address,
+        database_owner=None if database is None else database.owner,
+        store=None if store is None else str(store.repository),
+        store_owner=None if store is None else store.owner,
+    )
+
+
+def _read(folder: Path) -> _Backup:
+    try:
+        found = msgspec.convert(json.loads((folder / _SAYS).read_bytes()), _Backup)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise InvalidInputError(
+            f"{folder} holds no whole backup: {error}", where=str(folder), next_step="name what `benchlock backup` made"
+        ) from error
+    if found.schema != 1:
+        raise InvalidInputError(f"{folder} was made by a newer benchlock", where=str(folder), next_step="use that one")
+    return found
+
+
+def _copy(source: FileStore, target: FileStore, digests: Sequence[Digest], progress: "Progress") -> Copied:
+    """Copy the blobs that ``target`` lacks; each is digested on its way."""
+    there = set(target.list())
+    paths: dict[Digest, Path] = {}
+    damaged = []
+    for digest in digests:
+        if digest in there:
+            continue
+        try:
+            paths[digest] = source.path(digest)
+        except BlobNotFoundError:
+            what = f"blob {digest} is missing: it is named, and the store has none"
+            damaged.append(IntegrityError(what, where=digest, next_step=REPAIR))
+    with progress.task(f"copying {len(paths)} blobs", sum(path.stat().st_size for path in paths.values())) as advance:
+        found = target.put_files(paths.values(), advance=advance)
+    for digest, blob in zip(paths, found, strict=True):
+        if blob.digest != digest:
+            damaged.append(mismatch(f"blob {digest}", digest, blob, next_step=REPAIR))
+            target.delete(blob.digest)
+    return Copied(len(digests), len(paths), tuple(damaged))
+
+
+def _unwritable(folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{folder} cannot be written: {error.strerror or error}",
+        where=str(folder),
+        next_step="name a folder that you may write in, on a disk with space, and do it again",
+    )

@@ -1,0 +1,93 @@
+"""What a backup says of damage, what is refused, and backups of registries whose blobs are in an OCI repository."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.cli.main import run
+from tests.support import tiny
+from tests.support.commands import Commands
+from tests.support.locked import flip
+from tests.support.postgresql import EMPTY, PostgresServer
+from tests.support.registry_server import RegistryServer
+
+Said = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Said:
+    """Calls a command on the registry ``home``, which must end with ``code``; its document."""
+
+    def call(code: int, home: str, *words: str | Path, **variables: str) -> dict[str, Any]:
+        with monkeypatch.context() as patched:
+            for name in ("BENCHLOCK_STORE", "BENCHLOCK_DATABASE"):
+                patched.delenv(name, raising=False)
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            found = run(["--registry", str(tmp_path / home), "--json", *map(str, words)])
+        written = capsys.readouterr()
+        assert found == code, (words, written)
+        document: dict[str, Any] = json.loads(written.out)
+        return document
+
+    return call
+
+
+def test_damage_at_the_source_is_named_and_the_rest_is_copied(said: Said, tmp_path: Path) -> None:
+    said(0, "old", "publish", *tiny.author(tmp_path / "manifests"))
+    blobs = sorted((tmp_path / "old" / "blobs" / "sha256").glob("*/*"), key=lambda path: path.stat().st_size)
+    lost, changed = blobs[0], blobs[-1]
+    lost.unlink()
+    flip(changed)
+    document = said(4, "old", "backup", tmp_path / "backup")
+    assert {one["where"].rpartition(":")[2] for one in document["damaged"]} == {lost.name, changed.name}
+    copies = {path.name for path in (tmp_path / "backup" / "blobs" / "sha256").glob("*/*")}
+    assert copies == {path.name for path in blobs} - {lost.name, changed.name}
+
+
+def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, tmp_path: Path) -> None:
+    assert "holds no whole backup" in said(2, "new", "restore", tmp_path / "nowhere")["error"]["message"]
+    assert not (tmp_path / "new" / "registry.sqlite").exists()
+    said(0, "old", "list")
+    said(0, "old", "backup", tmp_path / "backup")
+    assert "there is a registry already" in said(1, "old", "restore", tmp_path / "backup")["error"]["message"]
+    (tmp_path / "file").write_text("in the way")
+    assert "cannot be written" in said(5, "old", "backup", tmp_path / "file")["error"]["message"]
+
+
+def test_a_database_on_a_server_has_its_dump_first(tmp_path: Path, postgresql: PostgresServer) -> None:
+    with postgresql.database(EMPTY) as address, postgresql.database(EMPTY) as other:
+        Commands(tmp_path / "old", variables={"BENCHLOCK_DATABASE": address}).done("backup", tmp_path / "backup")
+        told = Commands(tmp_path / "new").error(2, "restore", tmp_path / "backup")
+        assert "nobody says where it is now" in told["message"]
+        told = Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": other}).error(
+            1, "restore", tmp_path / "backup"
+        )
+        assert "the database is not that of the registry" in told["message"]
+        Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": address}).done("restore", tmp_path / "backup")
+
+
+@pytest.mark.parametrize("wanted", ["the same repository", "another one", "the folder"])
+def test_blobs_of_a_repository_are_restored_to_wherever_they_shall_be(
+    said: Said, tmp_path: Path, registry_server: RegistryServer, wanted: str
+) -> None:
+    name = f"backup-{wanted.replace(' ', '-')}"
+    repository, other = (str(registry_server.repository(one)) for one in (name, f"{name}-2"))
+    said(0, "old", "publish", *tiny.author(tmp_path / "manifests"), BENCHLOCK_STORE=repository)
+    said(0, "old", "gc", "--local")
+    copied = said(0, "old", "backup", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "old")
+    variables = {
+        "the same repository": {"BENCHLOCK_STORE": repository},
+        "another one": {"BENCHLOCK_STORE": other},
+        "the folder": {},
+    }[wanted]
+    restored = said(0, "new", "restore", tmp_path / "backup", **variables)
+    assert (restored["blobs"], restored["damaged"]) == (copied["blobs"], [])
+    where = ["--remote"] if variables else []
+    found = said(0, "new", "verify", *where)
+    assert (found["damaged"], found["blobs"] >= copied["blobs"]) == ([], True)

@@ -10,7 +10,7 @@ from litestar import Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
-from litestar.params import Body, Parameter, QueryParameter
+from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
@@ -25,7 +25,7 @@ from api.http.service import Service
 from api.wire import jobs as wire
 from api.wire.cursors import cursor_of, key_of
 from api.wiring import Registry, now
-from artifacts.digest import parse_digest
+from artifacts.digest import digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.dispatch.queue import JobId, Queue, parse_job_id
 from evaluator.dispatch.states import TERMINAL, JobState
@@ -64,7 +64,8 @@ _WHY = {
     "ahead": 0,
 }
 
-_EVENT = f"event: job\r\ndata: {msgspec.json.encode(JOB).decode()}\r\n\r\n"
+_ID_DIGITS: Final = 16
+_EVENT = {"event": "job", "id": "4f53cda18c2baa0c", "data": msgspec.json.encode(JOB).decode()}
 
 JobIn = Annotated[
     str,
@@ -73,6 +74,15 @@ JobIn = Annotated[
     ),
 ]
 AskedIn = Annotated[wire.JobAsked, Body(examples=[Example(value={"lock": _LOCK}), Example(value={"request": REQUEST})])]
+LastIn = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        description="The id of the last event that was heard.",
+        required=False,
+        examples=[Example(value=_EVENT["id"])],
+    ),
+]
 StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
 
 
@@ -171,27 +181,34 @@ def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
         responses=answers(
             "unknown-name",
             "invalid-input",
-            success={200: content(str, "An event `job` a change, to its end.", _EVENT, "text/event-stream")},
+            success={200: content(wire.JobEvent, "An event `job` a change, to its end.", _EVENT, "text/event-stream")},
         ),
     )
-    async def watch(job_id: JobIn) -> ServerSentEvent:
-        """Server-sent events: the job as it is, and again whenever it changes, until it is over."""
+    async def watch(job_id: JobIn, last: LastIn = None) -> ServerSentEvent:
+        """Server-sent events: the job as it is, and again whenever it changes, until it is over.
+
+        Each event has an `id`: whoever was cut off sends the last one as `Last-Event-ID`, and hears of what is new.
+        """
         id_ = _id(job_id)
         await service.work.do(queue.job, id_)
-        return ServerSentEvent(_events(service, queue, id_))
+        return ServerSentEvent(_events(service, queue, id_, last))
 
     return watch
 
 
-async def _events(service: Service, queue: Queue, job: JobId) -> AsyncIterator[ServerSentEventMessage]:
-    last, silent = None, 0.0
+async def _events(
+    service: Service, queue: Queue, job: JobId, last: str | None = None
+) -> AsyncIterator[ServerSentEventMessage]:
+    """The job, again whenever it is another than in the ``last`` event that was heard."""
+    silent = 0.0
     while not service.ending.is_set():
         found = await service.work.do(queue.job, job)
         told = wire.job_on_wire(found)
-        seen = msgspec.structs.replace(told, again_in=None)  # how long it still waits is no change
+        unhurried = msgspec.structs.replace(told, again_in=None)  # how long it still waits is no change
+        seen = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
         if seen != last:
             last, silent = seen, 0.0
-            yield ServerSentEventMessage(event="job", data=msgspec.json.encode(told).decode())
+            yield ServerSentEventMessage(event="job", id=seen, data=msgspec.json.encode(told).decode())
         if found.state in TERMINAL:
             return
         if silent >= _ALIVE:

@@ -79,6 +79,17 @@ def publish(registry: Registry, version: str) -> None:
     variant({"model": {"version": version}}).publish(registry.catalogue, registry.store)
 
 
+def test_who_was_cut_off_hears_of_what_is_new(client: Client, registry: Registry) -> None:
+    publish(registry, "1.0.0")
+    path = f"/v1/jobs/{client.post('/v1/jobs', json={'request': REQUESTED}).json()['job'].removeprefix('job/')}"
+    assert client.delete(path).json()["state"] == "cancelled"
+    whole = client.get(f"{path}/events")
+    assert whole.headers["content-type"].startswith("text/event-stream")
+    (id_,) = (line.removeprefix("id: ") for line in whole.text.splitlines() if line.startswith("id: "))
+    assert client.get(f"{path}/events", headers={"last-event-id": id_}).text == ""
+    assert client.get(f"{path}/events", headers={"last-event-id": "another"}).text == whole.text
+
+
 def test_the_lock_of_a_request_is_made_kept_and_queued(client: Client, registry: Registry) -> None:
     publish(registry, "1.0.0")
     answer = client.post("/v1/jobs", json={"request": REQUESTED})

@@ -1,10 +1,12 @@
 """The end of a lease, however it comes: the run's record, the job's next state and the machine's slot, at once."""
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast, get_args
 
 from sqlalchemy import Connection, Row, delete, exists, insert, select, text, update
+from sqlalchemy.exc import OperationalError
 
 from evaluator.dispatch.rows import select_held, tally_of
 from evaluator.dispatch.states import Ended, Next, after
@@ -19,7 +21,9 @@ FAULTS: Final = 3
 
 One lock of which it has other bytes, however often, may have them where everybody fetches them.
 """
-_AT_ONCE: Final = 16
+AT_ONCE: Final = 16
+"""So many leases end in one transaction, and so many jobs are queued again."""
+_log = logging.getLogger("benchlock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +62,36 @@ def end_lease(
 
 
 def expire(connection: Connection, moment: Moment) -> int:
-    """End leases of which nothing was heard, a few at a time; how many."""
+    """End leases of which nothing was heard, a few at a time; how many were over.
+
+    One that cannot be ended keeps no other from its end: it is said, and looked at again after a lease's length.
+    """
     query = (
         select_held()
         .where(text("jobs.state = 'leased'"), jobs.c.lease_until < moment.now)
         .order_by(jobs.c.lease_until)
-        .limit(_AT_ONCE)
+        .limit(AT_ONCE)
     )
     found = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
     for held in found:
         heard = moment.now - held.lease_until + moment.times.lease
         reason = f"nothing was heard of {held.machine} for {heard:.0f} s"
-        end_lease(connection, held, "lost", reason, moment)
+        try:
+            with connection.begin_nested():
+                end_lease(connection, held, "lost", reason, moment)
+        except OperationalError:  # that is the database, not this lease
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the others end
+            _log.exception("lease %s cannot be ended", held.fence)
+            later = moment.now + moment.times.lease
+            connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=later))
     return len(found)
 
 
 def wake(connection: Connection, now: float) -> int:
     """Queue jobs again whose wait is over, a few at a time; how many."""
     due = select(jobs.c.seq).where(text("jobs.state = 'delayed'"), jobs.c.not_before <= now).order_by(jobs.c.not_before)
-    found = connection.execute(due.limit(_AT_ONCE).with_for_update(skip_locked=True)).scalars().all()
+    found = connection.execute(due.limit(AT_ONCE).with_for_update(skip_locked=True)).scalars().all()
     if found:
         changes = update(jobs).where(jobs.c.seq.in_(found)).values(state="queued", not_before=None)
         connection.execute(changes)

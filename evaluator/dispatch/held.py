@@ -4,12 +4,14 @@ A hold that is not renewed in time ends, and its run is recorded as abandoned: n
 of the machine that ran it. Seconds are those of the queue's clock, which nobody sets.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy.exc import OperationalError
 
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.times import Clock, Times
@@ -23,6 +25,7 @@ from registry.lockfile import Lock
 
 SKEW: Final = timedelta(minutes=5)
 """So much may the clock of another machine be ahead of the one here."""
+_log = logging.getLogger("benchlock")
 
 
 class HeldRuns:
@@ -93,14 +96,23 @@ class HeldRuns:
             return load_run(connection, run)
 
     def reap(self) -> tuple[RunId, ...]:
-        """Record the runs as abandoned whose hold has ended; which these are."""
+        """Record the runs as abandoned whose hold has ended; which these are. One that cannot be is said."""
+        reaped = []
         with writing(self._engine) as connection:
             over = held_runs.c.until < self._clock.now(connection)
             found = [RunId(run) for run in connection.execute(select(held_runs.c.run).where(over)).scalars()]
             for run in found:
-                connection.execute(delete(held_runs).where(held_runs.c.run == run))
-                record_end(connection, run, RunEnd(outcome="abandoned", ended_at=self._now()))
-        return tuple(found)
+                try:
+                    with connection.begin_nested():
+                        connection.execute(delete(held_runs).where(held_runs.c.run == run))
+                        record_end(connection, run, RunEnd(outcome="abandoned", ended_at=self._now()))
+                except OperationalError:  # that is the database, not this run
+                    raise
+                except Exception:  # noqa: BLE001 - whatever it is, the others end
+                    _log.exception("%s cannot be ended", run)
+                else:
+                    reaped.append(run)
+        return tuple(reaped)
 
     def is_any(self) -> bool:
         """Whether a run is held: most of the time none is, and nothing need be written to know that."""

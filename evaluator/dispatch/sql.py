@@ -242,17 +242,20 @@ class SqlQueue:
         """How long its leases last."""
         return self._times
 
-    def settle(self) -> None:
-        """End what is over, so that nobody is shown a lease of which nothing was heard for long."""
+    def settle(self) -> bool:
+        """End what is over, so that nobody is shown a lease of which nothing was heard for long.
+
+        It is a few at a time: whether there may be more.
+        """
         if self._may_look:
             with reading(self._database) as connection:
                 if not _is_due(connection, self._clock.now(connection)):
-                    return
+                    return False
         with writing(self._database) as connection:
             moment = self._moment(connection)
-            ending.expire(connection, moment)
-            ending.wake(connection, moment.now)
+            found = ending.expire(connection, moment), ending.wake(connection, moment.now)
             self._clock.note(connection, moment.now)
+        return ending.AT_ONCE in found
 
     def _heads(self, machine: MachineId, nonce: str | None) -> list[int] | None:
         """Jobs for the machine; None where asking would change nothing: it was heard of lately, and has a job or none.

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
@@ -32,8 +32,8 @@ from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.tables import job_results, lease_slots, leases
-from evaluator.records.records import Records
-from evaluator.records.runs import RunId, new_run_id
+from evaluator.records.records import Records, record_end
+from evaluator.records.runs import RunEnd, RunId, new_run_id
 from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
@@ -212,6 +212,43 @@ def test_a_lease_of_which_nothing_is_heard_is_lost_and_its_run_abandoned(bench: 
         bench.queue.commit(lease.fence, run, end())
     assert bench.queue.commit(again.fence, second, end()).run == second
     assert bench.records.get(second).start.attempt == 2
+
+
+def test_a_lease_that_cannot_be_ended_keeps_no_other_from_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.enrol(1, 2)
+    jobs = [bench.submit(), bench.submit()]
+    runs = [bench.begun(bench.lease(number)) for number in (1, 2)]
+
+    def broken(connection: Connection, run: RunId, end: RunEnd) -> None:
+        if run == runs[0]:
+            raise KeyError(run)
+        record_end(connection, run, end)
+
+    bench.clock.time += TIMES.lease + 1
+    with monkeypatch.context() as patch:
+        patch.setattr("evaluator.dispatch.ending.record_end", broken)
+        assert [bench.queue.job(job).state for job in jobs] == ["leased", "delayed"]
+        assert [bench.outcome(run) for run in runs] == [None, "abandoned"]
+    bench.clock.time += TIMES.lease + 1
+    assert bench.queue.job(jobs[0]).state == "delayed"
+    assert bench.outcome(runs[0]) == "abandoned"
+
+
+def test_leases_that_are_over_end_a_few_at_a_time_until_none_is_left(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluator.dispatch.ending.AT_ONCE", 1)
+    clock = Ticking()
+    queue = queue_of(database, clock)
+    for number in (1, 2):
+        queue.enrol(machine(number), BOOT, facts())
+        queue.submit(wish())
+        assert queue.lease(machine(number), BOOT) is not None
+    assert not queue.settle()
+    clock.time += TIMES.lease + 1
+    assert [queue.settle() for _ in range(3)] == [True, True, False]
 
 
 def test_a_lease_that_is_over_does_not_hold_though_nobody_looked_at_its_job(bench: Bench) -> None:

@@ -1,7 +1,7 @@
 """Runs that a client runs on its own machine and records here: a start, a hold that it renews, an end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
@@ -102,21 +102,17 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
     held = HeldRuns(service.registry.database, now, Times(service.settings.lease_seconds))
     queue = open_queue(service.registry)
 
-    def look() -> None:
-        queue.settle()
+    def reap() -> bool:
         for run in held.reap() if held.is_any() else ():
             log.warning("abandoned", extra={"fields": {"run": run}})
+        return False
 
     async def again_and_again() -> None:
         act_as(SERVER)
         while True:
             await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
-            try:
-                await service.prompt.do(look)
-            except BenchlockError as error:
-                log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
-            except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute
-                log.error("a fault in looking at runs", exc_info=error)
+            for ends in (queue.settle, reap):
+                await _look(service, ends)
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -129,3 +125,14 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
                 await task
 
     return lifespan
+
+
+async def _look(service: Service, ends: Callable[[], bool]) -> None:
+    """As often as there may be more; what fails here fails nothing else."""
+    try:
+        while await service.prompt.do(ends):
+            pass
+    except BenchlockError as error:
+        log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
+    except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute
+        log.error("a fault in looking at runs", exc_info=error)

@@ -19,7 +19,8 @@ from api.wiring import Registry
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import UnavailableError
 from evaluator.dispatch.held import HeldRuns
-from evaluator.records.runs import RunEnd
+from evaluator.dispatch.sql import SqlQueue
+from evaluator.records.runs import RunEnd, RunId
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
@@ -108,6 +109,15 @@ def impatient(registry: Registry) -> Iterator[Client]:
         yield client
 
 
+def await_end(client: Client, registry: Registry, run: RunId) -> RunEnd:
+    """How it ended, once somebody saw that it has."""
+    deadline = time.monotonic() + 120
+    while (end := registry.records.get(run).end) is None:
+        assert time.monotonic() < deadline, "nobody looks any more"
+        client.get("/v1/health")
+    return end
+
+
 def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_for_its_job(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,18 +131,13 @@ def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_
     begun = queue.begin(lease.fence, begin())
     assert begun is not None
     with TestClient(create_app(registry), raise_server_exceptions=False) as client:
-        while (end := registry.records.get(begun.id).end) is None:
-            client.get("/v1/health")
-    assert end.outcome == "abandoned"
+        assert await_end(client, registry, begun.id).outcome == "abandoned"
 
 
 def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: Registry, lock: Lock) -> None:
     start = start_of(lock)
     assert impatient.post("/v1/runs", json=sent(begun_on_wire(start))).json()["seconds"] == 0.2
-    while (end := registry.records.get(start.id).end) is None:
-        impatient.get("/v1/health")
-    assert isinstance(end, RunEnd)
-    assert end.outcome == "abandoned"
+    assert await_end(impatient, registry, start.id).outcome == "abandoned"
     assert impatient.put(f"/v1/runs/{start.id.removeprefix('run/')}/hold").status_code == 409
 
 
@@ -150,10 +155,19 @@ def test_runs_are_looked_at_again_after_a_fault_that_nobody_foresaw(
     monkeypatch.setattr(HeldRuns, "is_any", looked)
     start = start_of(lock)
     impatient.post("/v1/runs", json=sent(begun_on_wire(start)))
-    deadline = time.monotonic() + 60
-    while registry.records.get(start.id).end is None:
-        assert time.monotonic() < deadline, "nobody looks any more"
-        impatient.get("/v1/health")
+    await_end(impatient, registry, start.id)
     assert not faults
     told = [json.loads(JsonLines().format(one)) for one in caplog.records if one.levelname == "ERROR"]
     assert ["KeyError" in one.get("error", "") for one in told] == [True, False]
+
+
+def test_held_runs_are_looked_at_though_the_queue_cannot_be(
+    impatient: Client, registry: Registry, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settle(_: SqlQueue) -> bool:
+        raise KeyError("a lease that nobody foresaw")
+
+    monkeypatch.setattr(SqlQueue, "settle", settle)
+    start = start_of(lock)
+    impatient.post("/v1/runs", json=sent(begun_on_wire(start)))
+    assert await_end(impatient, registry, start.id).outcome == "abandoned"

@@ -4,13 +4,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.held import HeldRuns
-from evaluator.records.records import Records
-from evaluator.records.runs import RunEnd, RunEndedError, RunStart, new_run_id
+from evaluator.records.records import Records, record_end
+from evaluator.records.runs import RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
 from registry.access.scopes import EVERYTHING, Scopes
@@ -116,6 +116,27 @@ def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engin
     assert ended.outcome == "abandoned"
     with pytest.raises(RunEndedError, match="abandoned"):
         held.finish(start.id, END, lambda _: lock)
+
+
+def test_a_run_that_cannot_be_ended_keeps_no_other_from_its_end(
+    database: Engine, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, clock = HeldRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), Ticking()
+    held._clock = clock
+    first, second = (replace(start_of(lock), id=new_run_id(NOON)) for _ in range(2))
+    held.start(first)
+    held.start(second)
+    clock.time += TIMES.lease + 1
+
+    def broken(connection: Connection, run: RunId, end: RunEnd) -> None:
+        if run == first.id:
+            raise KeyError(run)
+        record_end(connection, run, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("evaluator.dispatch.held.record_end", broken)
+        assert held.reap() == (second.id,)
+    assert held.reap() == (first.id,)
 
 
 def test_whoever_opens_the_registry_leaves_it_alone(begun: RunStart, database: Engine) -> None:

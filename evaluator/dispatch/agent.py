@@ -130,28 +130,40 @@ class Agent:
                 _close(engine)
 
     def _ask(self) -> Lease | None:
-        """A job, where there is one; a question whose answer was lost is asked again.
+        """A job, where there is one; a question whose answer was lost, or came to nothing, is asked again.
 
         Raises:
             UnknownNameError: the queue has no such machine any more: its database is an older one, or another. What the
                 machine is will be told anew.
         """
         try:
-            found = self.queue.lease(self.machine, boot_id(), self._nonce)
+            return self.queue.lease(self.machine, boot_id(), self._nonce)
         except UnknownNameError:
             self._facts = None
             raise
+
+    def _ask_anew(self) -> None:
+        """The lease that answered the question is somebody's or over: the next question is another."""
         self._nonce = secrets.token_hex(_NONCE)
-        return found
 
     def _perform(self, lease: Lease, asked: float, descriptor: int, engine: Engine | None) -> bool:
-        """Whether the lease was used: not where the machine is no more what the queue took it for."""
+        """Whether the lease was used: not where the machine is no more what the queue took it for.
+
+        Where that cannot be said, the next question has the same lease, which is nobody's meanwhile.
+        """
+        before = self._facts
         changes = self._changes(engine)
         if self._stopping or changes:
-            self._give_back(lease, "returned", "; ".join(changes) or "its agent was asked to end")
+            try:
+                self._give_back(lease, "returned", "; ".join(changes) or "its agent was asked to end")
+            except BaseException:
+                self._facts = before
+                raise
+            self._ask_anew()
             return False
         self.workshop.say(f"{lease.job}: {lease.lock}")
         with Pulse(self.queue, lease, self._over, asked) as pulse:
+            self._ask_anew()
             journal = LeasedJournal(self.queue, lease, pulse, self._settled)
             labels = hostlock.labels(lease.queue, lease.fence)
             turn = Turn(hostlock.CONTAINER, labels, (descriptor,), pulse.enter)

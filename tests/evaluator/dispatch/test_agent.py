@@ -16,6 +16,7 @@ from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
 from evaluator.dispatch.agent import facts_of
 from evaluator.dispatch.hostlock import host_lock
+from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
@@ -265,6 +266,50 @@ def test_a_machine_that_changed_since_it_was_enrolled_gives_the_job_back(
     monkeypatch.setattr("evaluator.runner.host._governor", governor)
     site.agent().work(once=True)
     assert site.job(job).state == "done"
+    with site.database.connect() as connection:
+        reasons = connection.exec_driver_sql("SELECT ended, reason FROM leases ORDER BY fence").all()
+    assert [tuple(row) for row in reasons] == [
+        ("returned", "governor was performance, is powersave"),
+        ("done", None),
+    ]
+
+
+@pytest.mark.parametrize("lost", ["enrol", "release"])
+def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    class Away(SqlQueue):
+        """Once, it does not answer after it gave a lease."""
+
+        lost: str | None = None
+
+        def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+            self.lost = None if self.lost == "over" else lost
+            return super().lease(machine, boot, nonce)
+
+        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+            self._lose("enrol")
+            super().enrol(machine, boot, facts)
+
+        def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+            self._lose("release")
+            super().release(fence, ended, reason)
+
+        def _lose(self, what: str) -> None:
+            if self.lost == what:
+                self.lost = "over"
+                raise UnavailableError("no connection")
+
+    job = site.submit()
+    found = iter(["performance"])
+
+    def governor(_folder: object) -> str:
+        return next(found, "powersave")
+
+    monkeypatch.setattr("evaluator.runner.host._governor", governor)
+    site.agent(queue=Away(site.database, site.queue._now, site.times)).work(once=True)
+    done = site.job(job)
+    assert (done.state, done.tally.total) == ("done", 0)
     with site.database.connect() as connection:
         reasons = connection.exec_driver_sql("SELECT ended, reason FROM leases ORDER BY fence").all()
     assert [tuple(row) for row in reasons] == [

@@ -43,7 +43,7 @@ machines = Table(
     Column("draining", TEXT),  # why it gets no jobs; null where it gets some
     Column("faults", WHOLE, nullable=False),  # locks in a row of which it had other bytes
     Column("seen", Float, nullable=False),
-    Column("owner", TEXT),  # the token that enrolled it; null where nobody is asked for one, or from before
+    Column("owner", TEXT),  # the token that enrolled it; null where none did
     Column("faulty", JSON),  # these locks
     sqlite_with_rowid=False,
 )

@@ -24,14 +24,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, select, update
 
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.states import Ended
-from evaluator.dispatch.tables import job_results, lease_slots, leases
+from evaluator.dispatch.tables import job_results, lease_slots, leases, machines
 from evaluator.records.records import Records, record_end
 from evaluator.records.runs import RunEnd, RunId, new_run_id
 from evaluator.records.tables import open_runs
@@ -521,6 +521,20 @@ def test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s(bench: Be
         bench.enrol(1)
         bench.submit()
         assert bench.lease(1).fence
+
+
+def test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s(bench: Bench, database: Engine) -> None:
+    mine, other = (Actor(one, RUN) for one in tokens_of(database, 2))
+    bench.enrol(1, 2)
+    with writing(database) as connection:  # as databases have it from before that was so
+        connection.execute(update(machines).where(machines.c.id == "m2").values(owner="embedded"))
+    bench.enrol(2)
+    with acting_as(mine):
+        bench.enrol(1, 2)
+        bench.submit()
+        assert bench.lease(1).fence
+    with acting_as(other), pytest.raises(ForbiddenError):
+        bench.enrol(1)
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

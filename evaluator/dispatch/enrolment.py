@@ -10,6 +10,7 @@ from evaluator.dispatch.owners import owner_of
 from evaluator.dispatch.queue import MachineId
 from evaluator.dispatch.tables import classes, dispatch, eligible, machines
 from evaluator.dispatch.times import queue_id
+from registry.access.log import note
 
 
 def keep_class(connection: Connection, wants: Wants) -> str:
@@ -26,7 +27,7 @@ def keep_class(connection: Connection, wants: Wants) -> str:
 
 
 def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: MachineFacts, moment: Moment) -> None:
-    """The machine as it is now; where its facts are new it is held against every class.
+    """The machine as it is now; where its facts are new it is held against every class. What is new is logged.
 
     Raises:
         As ``owner_of``.
@@ -37,17 +38,20 @@ def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: M
         _alone(connection)
         row = connection.execute(of_it).first()
     known, before = (None, None) if row is None else (row.digest, row.owner)
+    owner = owner_of(connection, machine, before, moment.at)
     values = {
         "boot": boot,
         "facts": facts.document(),
         "digest": facts.digest,
         "seen": moment.now,
-        "owner": owner_of(connection, machine, before, moment.at),
+        "owner": owner,
     }
     if known is None:
         connection.execute(insert(machines), {"id": machine, "faults": 0, **values})
     else:
         connection.execute(update(machines).where(machines.c.id == machine).values(values))
+    if (known, before) != (facts.digest, owner):
+        note(connection, "machine.enrol", machine, moment.at)
     if known != facts.digest:
         connection.execute(delete(eligible).where(eligible.c.machine == machine))
         rows = connection.execute(select(classes.c.id, classes.c.wants))

@@ -98,7 +98,7 @@ class SqlQueue:
             return explaining.explain(connection, job, self._clock.now(connection), self._times)
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
-        with changing(self._database) as connection:
+        with writing(self._database) as connection:
             keep_machine(connection, machine, boot, facts, self._moment(connection))
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:

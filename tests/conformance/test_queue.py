@@ -37,6 +37,7 @@ from evaluator.records.runs import RunEnd, RunId, new_run_id
 from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
+from registry.access.log import Log
 from registry.access.scopes import Scopes
 from registry.access.tokens import TokenId, Tokens
 from registry.catalogue.database import open_engine, open_server, reading, writing
@@ -535,6 +536,18 @@ def test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s(bench:
         assert bench.lease(1).fence
     with acting_as(other), pytest.raises(ForbiddenError):
         bench.enrol(1)
+
+
+def test_who_enrols_a_machine_takes_it_over_or_changes_it_is_logged(bench: Bench, database: Engine) -> None:
+    old, new = tokens_of(database, 2)
+    with acting_as(Actor(old, RUN)):
+        bench.enrol(1, 1)
+    Tokens(database, lambda: datetime.now(UTC)).revoke(old)
+    with acting_as(Actor(new, RUN)):
+        bench.enrol(1, 1)
+        bench.enrol(1, what=facts(cpus=64))
+    logged = [(one.actor, one.target) for one in Log(database).list() if one.action == "machine.enrol"]
+    assert sorted(logged) == sorted([(old, "m1"), (new, "m1"), (new, "m1")])
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from artifacts.progress import Advance, in_turn, unnoticed
 
 AT_ONCE = 4
 REPAIR = (
-    "publish the file again, or do again the `bundle import` or `image build` that brought it: the right bytes replace "
-    "the damaged ones"
+    "in the registry's own folder, with `--registry DIR`, publish the file again, or do again the `bundle import` or "
+    "`image build` that brought it: the right bytes replace the damaged ones; a service is not sent what it has"
 )
 
 

@@ -223,17 +223,17 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
 
         run = invocation.opened.records.get(parse_run_id(target))
         folder = out or Path(target.replace("/", "-"))
-        count = export_run(run, invocation.opened.store, folder)
+        count, more = export_run(run, invocation.opened.store, folder), ""
     else:
         entry, _ = find(invocation, target)
         reference = entry.reference
         folder = out or Path(f"{reference.name.replace('/', '-')}-{reference.version}")
         manifest = invocation.opened.catalogue.manifest(reference)
-        count = export(manifest, invocation.opened.store, folder, invocation.progress)
+        count, more = export(manifest, invocation.opened.store, folder, invocation.progress), " and a manifest of them"
     if invocation.as_json:
         output.print_json({"target": target, "folder": str(folder), "files": count})
     else:
-        output.echo(f"{count} files in {folder}")
+        output.echo(f"{count} file{'s' * (count != 1)}{more} in {folder}")
 
 
 @click.command()

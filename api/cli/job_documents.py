@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from evaluator.dispatch.queue import Explanation, Job, Machine
+from evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
+from registry.ids import is_id
+
+
+def job_named(text: str) -> JobId:
+    """The job that somebody means, who may leave out what every job's id begins with.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    return parse_job_id(f"job/{text}" if is_id(text) else text)
 
 
 def job_document(job: Job) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evaluator.records.runs import Isolation
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
-JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them.")
+JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, or the ID alone.")
 
 
 @click.command()
@@ -56,11 +56,10 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
     """List the jobs of the queue, newest first, or show one."""
-    from api.cli.job_documents import job_document, job_state  # noqa: PLC0415
-    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+    from api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
 
     queue = open_queue(invocation)
-    found = [queue.job(parse_job_id(job))] if job else queue.jobs(state=state, limit=limit)
+    found = [queue.job(job_named(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
         output.print_json(job_document(found[0]) if job else {"jobs": [job_document(one) for one in found]})
         return
@@ -75,15 +74,14 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
 @JOB
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
-    """End a job: at once where no machine has it, else as soon as its agent hears of it."""
-    from api.cli.job_documents import job_document, job_state  # noqa: PLC0415
-    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+    """End a job: at once where no machine has it, else as soon as its worker hears of it."""
+    from api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
 
-    found = open_queue(invocation).cancel(parse_job_id(job))
+    found = open_queue(invocation).cancel(job_named(job))
     if invocation.as_json:
         output.print_json(job_document(found))
     else:
-        asked = ", its agent is asked to end it" if found.state == "leased" else ""
+        asked = ", its worker is asked to end it" if found.state == "leased" else ""
         output.echo(f"{found.id} {job_state(found)}{asked}")
     if found.state not in ("cancelled", "leased"):
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -94,10 +92,9 @@ def cancel(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
-    from api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from evaluator.dispatch.queue import parse_job_id  # noqa: PLC0415
+    from api.cli.job_documents import explanation_document, job_named  # noqa: PLC0415
 
-    found = open_queue(invocation).explain(parse_job_id(job))
+    found = open_queue(invocation).explain(job_named(job))
     if invocation.as_json:
         output.print_json(explanation_document(found))
         return

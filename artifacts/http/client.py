@@ -12,7 +12,8 @@ from artifacts.transfer.uploads import PIECE
 
 ADVICE: Final = Advice(
     "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",
-    "have who runs the server look at it with `benchlock verify`, and publish the file again there",
+    "have who runs the server publish the file again with `--registry DIR`, in the folder that it serves, which "
+    "repairs it: publishing over HTTP sends nothing that the server has already, damaged or not",
     {
         **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # as `api/faults.py` answers them
         409: RefusedError,

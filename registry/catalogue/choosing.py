@@ -6,6 +6,7 @@ from artifacts.errors import UnknownNameError
 from registry.catalogue.entries import Entry
 from registry.constraints import Constraint
 from registry.names import Kind, Name
+from registry.versions import Version, key
 
 
 def newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:
@@ -27,10 +28,22 @@ def newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:
     if not admitted:
         reference = versions[-1].reference
         there = ", ".join(str(entry.reference.version) for entry in versions)
-        raise unfitting(reference.kind, reference.name, constraint, there)
+        fitting = [entry.reference.version for entry in versions if constraint.admits(entry.reference.version)]
+        raise unfitting(reference.kind, reference.name, constraint, there, max(fitting, key=key, default=None))
     return admitted[-1]
 
 
-def unfitting(kind: Kind, name: Name, constraint: Constraint, there: str) -> UnknownNameError:
-    """The error of a name without a version that is admitted; ``there`` are the ones that it has."""
-    return UnknownNameError(f"{kind}/{name} has no version that fits {constraint}", next_step=f"there are: {there}")
+def unfitting(
+    kind: Kind, name: Name, constraint: Constraint, there: str, yanked: Version | None = None
+) -> UnknownNameError:
+    """The error of a name without a version that is admitted; ``there`` are the ones that it has.
+
+    ``yanked`` is the newest of those that would be, were they not yanked.
+    """
+    what = f"{kind}/{name} has no version that fits {constraint}"
+    if yanked is None:
+        return UnknownNameError(what, next_step=f"there are: {there}")
+    return UnknownNameError(
+        f"{what} but yanked ones: {yanked} is the newest of them",
+        next_step=f"name it exactly, {kind}/{name}@{yanked}, if you want it all the same; there are: {there}",
+    )

@@ -36,7 +36,9 @@ def newest_published(connection: Connection, kind: Kind, name: Name, constraint:
         ]
     if not found:
         assert constraint is not None
-        raise unfitting(kind, name, constraint, f"{', '.join(map(str, last))} as the newest")
+        kept_out = [one for one in _newest(snapshot, kind, name, constraint.range, "yanked") if constraint.admits(one)]
+        there = f"{', '.join(map(str, last))} as the newest"
+        raise unfitting(kind, name, constraint, there, max(kept_out, key=key, default=None))
     return Reference(kind, name, max(found, key=key))
 
 

@@ -76,6 +76,20 @@ def test_the_newest_is_the_same_whether_all_are_read_or_few(shelf: Catalogue) ->
             assert shelf.newest("framework", parse_name(name), constraint) == expected, (name, text)
 
 
+def test_what_fits_and_is_yanked_is_named_when_nothing_else_fits(catalogue: Catalogue, store: LocalStore) -> None:
+    for version in ("1.0.0", "1.1.0", "2.0.0"):
+        publish_framework(catalogue, store, "x", version)
+    for version in ("1.0.0", "1.1.0"):
+        catalogue.yank(parse_reference(f"framework/x@{version}"), "wrong")
+    name, constraint = parse_name("x"), Constraint.parse("^1.0")
+    said = "no version that fits .* but yanked ones: 1.1.0 is the newest of them"
+    with pytest.raises(UnknownNameError, match=said):
+        newest(catalogue.versions("framework", name), constraint)
+    with pytest.raises(UnknownNameError, match=said) as caught:
+        catalogue.newest("framework", name, constraint)
+    assert "framework/x@1.1.0" in caught.value.next_step
+
+
 def test_where_all_are_yanked_or_pre_releases_the_newest_of_all_is_shown(
     catalogue: Catalogue, store: LocalStore
 ) -> None:

@@ -39,7 +39,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) ->
     if any(one.is_busy for one in service.works):
         log.warning("ended in the middle of something, which is as if the machine had failed")
         logging.shutdown()
-        os._exit(0)
+        os._exit(1)
 
 
 def _open_more() -> None:

@@ -44,7 +44,7 @@ machines = Table(
     Column("faults", WHOLE, nullable=False),  # locks in a row of which it had other bytes
     Column("seen", Float, nullable=False),
     Column("owner", TEXT),  # the token that enrolled it; null where none did
-    Column("faulty", JSON),  # these locks
+    Column("faulty", JSON(none_as_null=True)),  # these locks
     sqlite_with_rowid=False,
 )
 

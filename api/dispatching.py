@@ -104,8 +104,7 @@ def reach_agent(location: str, machine: str, permits: Permits, progress: Progres
 
     line = reach(location)
     cache, queue = line.home(), HttpQueue(line.talk)
-    home = cache / "worker"  # whoever runs commands here ends the runs of dead processes in the folder above
-    home.mkdir(exist_ok=True)
+    home = line.home("worker")  # whoever runs commands here ends the runs of dead processes in the folder above
     client = connect(line.session, home / "uploads")
     store = MirroredStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 

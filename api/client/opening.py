@@ -31,13 +31,13 @@ class Line:
     session: Session
     talk: Conversation
 
-    def home(self) -> Path:
-        """This machine's folder for what comes from the server.
+    def home(self, folder: str = "") -> Path:
+        """This machine's folder for what comes from the server, or a folder in it.
 
         Raises:
             UnavailableError: it cannot be made.
         """
-        return _cache(self.server)
+        return _cache(self.server, folder)
 
 
 def reach(url: str) -> Line:
@@ -90,17 +90,18 @@ def _server(url: str) -> Server:
     return parse_server(url)
 
 
-def _cache(server: Server) -> Path:
+def _cache(server: Server, folder: str = "") -> Path:
     """The folder of what comes from a server, below XDG_CACHE_HOME or ``~/.cache``; for this user alone."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "benchlock"
     words = re.sub(r"[^a-z0-9.]+", "-", server.base.partition("://")[2].lower()).strip("-")
     home = base / f"{words}-{sha256(server.base.encode()).hexdigest()[:8]}"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / folder).mkdir(exist_ok=True)
     except OSError as error:
         raise UnavailableError(
             f"the folder for what comes from {server} cannot be made: {error.strerror}",
             where=str(home),
             next_step="set XDG_CACHE_HOME to a folder that you may write in",
         ) from error
-    return home
+    return home / folder

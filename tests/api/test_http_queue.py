@@ -1,15 +1,18 @@
 """The queue behind a server, as an agent asks it."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from api.client.conversation import Conversation
+from api.client.opening import reach
 from api.client.queue import HttpQueue
-from api.dispatching import reach_queue
+from api.dispatching import Permits, reach_agent, reach_queue
 from api.wire import jobs as wire
-from artifacts.errors import InvalidInputError
+from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.progress import SILENT
 from artifacts.transfer.network import patience
 from artifacts.transfer.session import Answer, Session
 from evaluator.dispatch.queue import Fence, MachineId, new_job_id
@@ -31,6 +34,14 @@ LEASE = wire.LeaseOnWire(
 def test_no_token_is_sent_where_others_could_read_it(url: str) -> None:
     with pytest.raises(InvalidInputError, match=r"not encrypted|no URL"):
         reach_queue(url)
+
+
+def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    url = "https://registry.example"
+    (reach(url).home() / "worker").write_text("no folder")
+    with pytest.raises(UnavailableError, match="cannot be made"):
+        reach_agent(url, "m1", Permits(), SILENT, print)
 
 
 class Noted:

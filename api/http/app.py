@@ -8,6 +8,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, License, SecurityScheme
 
 from api.http.answers import ON_ERRORS
+from api.http.asked import Asked
 from api.http.guards import Authority, Open, check_needs, guard_with, one_after_another
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
@@ -64,6 +65,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
         guards=[guard],
+        request_class=Asked,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),

@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -13,9 +14,9 @@ from typing import Final
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
-from granian.server.embed import Server
 from litestar import Litestar
 
+from api.http.listening import OwnServer, listen
 from api.http.logs import log
 
 HEAD_MS: Final = 10_000
@@ -31,9 +32,14 @@ _MORE_SECONDS: Final = 5
 
 
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
-    """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached."""
+    """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached.
+
+    Raises:
+        UnavailableError: another process listens there, or nobody can.
+    """
+    found = listen(host, port)
     _open_more()
-    uvloop.run(_serve(app, host, port, listening))
+    uvloop.run(_serve(app, found, listening))
     service = app.state.service
     # The interpreter would wait for its threads, hours where they read everything.
     if any(one.is_busy for one in service.works):
@@ -49,11 +55,9 @@ def _open_more() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
-    server = Server(
+async def _serve(app: Litestar, found: socket.socket, listening: Callable[[], None]) -> None:
+    server = OwnServer(
         app,
-        address=host,
-        port=port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         websockets=False,
@@ -61,6 +65,7 @@ async def _serve(app: Litestar, host: str, port: int, listening: Callable[[], No
         http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=LARGEST_HEAD),
         log_enabled=False,
     )
+    server.listens_with(found)
     server.workers_kill_timeout = math.ceil(app.state.service.settings.last_seconds) + _MORE_SECONDS
 
     def end() -> None:

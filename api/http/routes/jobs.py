@@ -1,7 +1,7 @@
 """Jobs: runs that are left to workers; submitted, watched, explained, cancelled."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -198,7 +198,7 @@ def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
 
 async def _events(
     service: Service, queue: Queue, job: JobId, last: str | None = None
-) -> AsyncIterator[ServerSentEventMessage]:
+) -> AsyncGenerator[ServerSentEventMessage]:
     """The job, again whenever it is another than in the ``last`` event that was heard."""
     silent = 0.0
     while not service.ending.is_set():
@@ -213,7 +213,7 @@ async def _events(
             return
         if silent >= _ALIVE:
             silent = 0.0
-            yield ServerSentEventMessage(comment="still watching")
+            yield ServerSentEventMessage(data=None, comment="still watching")
         await asyncio.sleep(_LOOKS)
         silent += _LOOKS
 

@@ -71,6 +71,23 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
     assert seen == [("delayed", 10.0), ("queued", None), ("cancelled", None)]
 
 
+def test_a_sign_of_life_is_a_comment_and_no_event(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_LOOKS", 0.0)
+    monkeypatch.setattr(jobs, "_ALIVE", 0.0)
+    service: Service = create_app(registry).state.service
+
+    async def first() -> list[bytes]:
+        events = jobs._events(service, cast("Queue", Looks()), ID)
+        found = [(await anext(events)).encode() for _ in range(2)]
+        await events.aclose()
+        await service.work.end(60)
+        return found
+
+    event, sign = asyncio.run(first())
+    assert b"data: " in event
+    assert sign.splitlines() == [b": still watching", b""]
+
+
 REQUESTED = read_request(REQUEST, "request.yaml").document
 
 

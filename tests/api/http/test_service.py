@@ -27,6 +27,7 @@ from registry.access.errors import UnauthorizedError
 from registry.access.scopes import NEEDS, Scopes
 from tests.api.http.conftest import Client
 
+JSON = {"content-type": "application/json"}
 SECRET = "blk_0123456789abcdef"
 
 
@@ -231,6 +232,28 @@ def test_anybody_may_ask_whether_it_is_ready_and_it_looks_once(
     with TestClient(app, raise_server_exceptions=False) as client:
         assert {client.get("/v1/ready").status_code for _ in range(20)} == {status}
     assert len(looks) == 1
+
+
+def test_a_body_that_is_not_utf_8_is_the_senders_fault_on_every_route(client: Client) -> None:
+    sent = [
+        (path, client.request(method, re.sub(r"{.*?}", "x", path), content=b'{"target": "\xff"}', headers=JSON))
+        for path, method, operation in operations(client.get("/v1/openapi.json").json())
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    ]
+    assert len(sent) > 5
+    assert {(path, answer.status_code, answer.json()["type"]) for path, answer in sent} == {
+        (path, 400, "urn:benchlock:problem:malformed") for path, _ in sent
+    }
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["/v1/artifacts?name=%ff", "/v1/artifacts?%ff=%zz&cursor=%00", "/v1/artifacts/model/%ff", "/v1/jobs/%00/events"],
+)
+def test_what_is_badly_encoded_in_a_url_or_a_header_is_no_fault_of_the_server(client: Client, asked: str) -> None:
+    odd = [(name, b"\xff=%ff") for name in (b"if-none-match", b"last-event-id", b"cookie")]
+    odd.append((b"authorization", b"Bearer \xff"))
+    assert client.get(asked, headers=odd).status_code in (200, 404, 422)
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.http.listening import listen
+from artifacts.errors import UnavailableError
 from tests.support.commands import Commands
 from tests.support.registry_server import free_port
 from tests.support.serving import Served, service
@@ -28,6 +30,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_several_requests_share_a_connection(served: Served) -> None:
     with httpx.Client(base_url=served.url) as client:
         assert {client.get("/v1/health").status_code for _ in range(5)} == {200}
+
+
+def test_a_port_that_is_served_is_served_by_nobody_else(served: Served, tmp_path: Path) -> None:
+    error = Commands(tmp_path / "registry").error(5, "serve", "--open", "--port", str(served.port))
+    assert "in use" in error["message"]
+    assert "--port" in error["next"]
+    assert httpx.get(f"{served.url}/v1/health").status_code == 200
+
+
+def test_an_address_is_listened_at_by_one_even_where_another_would_share_it() -> None:
+    with listen("127.0.0.1", free_port()) as found:
+        host, port = found.getsockname()
+        for other in (host, "0.0.0.0"):
+            with pytest.raises(UnavailableError, match="in use"):
+                listen(other, port)
+        with socket.socket() as sharing:
+            sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            with pytest.raises(OSError, match="in use"):
+                sharing.bind((host, port))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no address"])
+def test_where_nobody_can_listen_is_said(host: str) -> None:
+    with pytest.raises(UnavailableError, match=host):
+        listen(host, free_port())
 
 
 def raw(served: Served, sent: bytes) -> bytes:

@@ -15,8 +15,9 @@ from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
 from api.http.limits import Strangers, address_of
-from api.http.logs import REQUEST_ID
-from api.http.work import Work
+from api.http.logs import REQUEST_ID, log
+from api.http.work import BusyError, Work
+from artifacts.errors import UnavailableError
 from registry.access.actors import OPEN, Actor, act_as
 from registry.access.errors import ForbiddenError
 from registry.access.scopes import NEEDS, Need
@@ -95,11 +96,22 @@ def guard_with(authority: Authority, work: Work, strangers: Strangers) -> Any:  
         actor = authority.known(*asked)
         if actor is None:
             with strangers.asking(address_of(connection), asked[0]):
-                actor = await work.look_up(authority.admit, *asked)
+                try:
+                    actor = await work.look_up(authority.admit, *asked)
+                except UnavailableError as error:
+                    raise _unknown(error) from error
         act_as(actor)
         actor.require(need)
 
     return guard
+
+
+def _unknown(error: UnavailableError) -> UnavailableError:
+    """What a stranger hears where nobody can be looked up: not where the tokens are, nor as whom they are asked for."""
+    if isinstance(error, BusyError):
+        return error
+    log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+    return UnavailableError("who asks cannot be looked up now", next_step="the log of the service says why")
 
 
 def one_after_another(*guards: Any) -> Any:  # noqa: ANN401 - Litestar's own type

@@ -10,11 +10,13 @@ from sqlalchemy import text
 
 from api.http.documented import answers, content
 from api.http.guards import PUBLIC, READ
+from api.http.logs import log
 from api.http.service import Service
 from api.http.settings import VERSION
+from api.http.work import BusyError
 from api.wiring import Registry
 from artifacts.digest import from_hex
-from artifacts.errors import BenchlockError
+from artifacts.errors import BenchlockError, UnavailableError
 from registry.catalogue.database import reading
 
 _METRICS = "text/plain; version=0.0.4"
@@ -42,7 +44,7 @@ class Readiness:
         """Nothing, where the database and the store answer.
 
         Raises:
-            UnavailableError: one of them does not.
+            UnavailableError: one of them does not. The log alone says why, for that may name hosts and users.
         """
         async with self._turn:
             if time.monotonic() >= self._until:
@@ -52,10 +54,14 @@ class Readiness:
             raise self._fault.with_traceback(None)
 
     async def _look(self) -> BenchlockError | None:
-        try:
-            await self._service.work.do(_look, self._service.registry)
-        except BenchlockError as error:
-            return error
+        for part, look in (("database", _ask_database), ("store", _ask_store)):
+            try:
+                await self._service.work.do(look, self._service.registry)
+            except BusyError as error:
+                return error
+            except BenchlockError as error:
+                log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+                return UnavailableError(f"the {part} cannot be used", next_step="the log of the service says why")
         return None
 
 
@@ -103,12 +109,12 @@ def routes(service: Service) -> Router:
     return Router("", route_handlers=[alive, ready, metrics], tags=["health"])
 
 
-def _look(registry: Registry) -> None:
-    """Ask the database for a row, and the store for a blob: the least that either can be asked.
-
-    Raises:
-        UnavailableError: one of them does not answer.
-    """
+def _ask_database(registry: Registry) -> None:
+    """Ask it for a row, the least that can be asked; ``BenchlockError`` where it does not answer."""
     with reading(registry.database) as connection:
         connection.execute(text("SELECT 1 FROM versions LIMIT 1"))
+
+
+def _ask_store(registry: Registry) -> None:
+    """Ask it for a blob, the least that can be asked; ``BenchlockError`` where it does not answer."""
     registry.store.exists(_NOWHERE)

@@ -31,6 +31,19 @@ JSON = {"content-type": "application/json"}
 SECRET = "blk_0123456789abcdef"
 
 
+class NoDatabase:
+    """Nobody can be looked up."""
+
+    def known(self, authorization: str | None, request: str | None) -> None:
+        del authorization, request
+
+    def admit(self, authorization: str | None, request: str | None) -> NoReturn:
+        del authorization, request
+        raise UnavailableError("no way to a.secret.host", where="postgresql://who@a.secret.host/what")
+
+    def forget(self) -> None: ...
+
+
 class OneToken:
     def known(self, authorization: str | None, request: str | None) -> None:
         del authorization, request
@@ -57,6 +70,16 @@ def odd_routes(_: Service) -> Router:
         acting().require_publishing("acme/resnet8")
 
     return Router("", route_handlers=[broken, away, special])
+
+
+def test_a_stranger_who_cannot_be_looked_up_does_not_hear_where_the_database_is(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TestClient(create_app(registry, authority=NoDatabase()), raise_server_exceptions=False) as client:
+        answer = client.get("/v1/artifacts", headers={"authorization": f"Bearer {SECRET}"})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert "secret" not in answer.text
+    assert "a.secret.host" in caplog.text
 
 
 def forgotten(_: Service) -> Router:
@@ -191,7 +214,9 @@ def looking(registry: Registry) -> Iterator[Client]:
         yield client
 
 
-def test_ready_says_what_does_not_answer(looking: Client, registry: Registry, tmp_path: Path) -> None:
+def test_ready_says_what_does_not_answer_and_the_log_alone_why(
+    looking: Client, registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert looking.get("/v1/ready").json()["status"] == "ok"
     registry.database.dispose()
     for path in tmp_path.glob("registry.db*"):
@@ -199,6 +224,9 @@ def test_ready_says_what_does_not_answer(looking: Client, registry: Registry, tm
     (tmp_path / "registry.db").mkdir()
     answer = looking.get("/v1/ready")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.json()["detail"] == "the database cannot be used"
+    assert "where" not in answer.json() or answer.json()["where"] is None
+    assert any("registry.db" in str(getattr(one, "fields", {}).get("where")) for one in caplog.records)
     assert "retry-after" in answer.headers
     assert looking.get("/v1/health").status_code == 200
 
@@ -207,12 +235,12 @@ def test_a_store_that_does_not_answer_is_said_and_is_never_listed(
     looking: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> NoReturn:
-        raise UnavailableError("the store does not answer")
+        raise UnavailableError("nobody answers at a.secret.host")
 
     monkeypatch.setattr(LocalStore, "list", away)
     assert looking.get("/v1/ready").status_code == 200
     monkeypatch.setattr(LocalStore, "exists", away)
-    assert looking.get("/v1/ready").json()["detail"] == "the store does not answer"
+    assert looking.get("/v1/ready").json()["detail"] == "the store cannot be used"
 
 
 @pytest.mark.parametrize("status", [200, 503])

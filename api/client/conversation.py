@@ -68,9 +68,9 @@ class Conversation:
         content = None if body is None else msgspec.json.encode(body)
         return self._read(method, path, content, kind, patience, again=again)
 
-    def tell(self, method: str, path: str, body: object) -> None:
-        """Say ``body`` once; there is nothing to be answered. Raises as ``get``."""
-        self._answered(method, path, msgspec.json.encode(body), SILENCE_SECONDS, again=False)
+    def tell(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> None:
+        """Say ``body`` once; there is nothing to be answered. Raises as ``get``, and takes ``patience`` as ``send``."""
+        self._answered(method, path, msgspec.json.encode(body), patience, again=False)
 
     def health(self) -> Health:
         """What the server says of itself.

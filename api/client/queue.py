@@ -86,6 +86,9 @@ class HttpQueue:
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
         self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document()))
 
+    def depart(self, machine: MachineId) -> None:
+        self._talk.tell("POST", f"machines/{machine}/departure", {}, self._times.answer)
+
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         found: list[Machine] = []
         cursor = "" if after is None else cursor_of((after,))

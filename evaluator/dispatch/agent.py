@@ -94,6 +94,8 @@ class Agent:
                     done += 1
                 elif not self._stopping:
                     self._rest()
+            with suppress(BenchlockError):  # else it is missed by itself
+                self.queue.depart(self.machine)
         return done
 
     @contextmanager

@@ -6,9 +6,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from evaluator.dispatch.ending import Moment
 from evaluator.dispatch.matching import MachineFacts, Wants, lacks
-from evaluator.dispatch.owners import owner_of
+from evaluator.dispatch.owners import check_own, owner_of
 from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.tables import classes, dispatch, eligible, machines
+from evaluator.dispatch.tables import classes, dispatch, eligible, lease_slots, machines
 from evaluator.dispatch.times import queue_id
 from registry.access.log import note
 
@@ -56,6 +56,17 @@ def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: M
         connection.execute(delete(eligible).where(eligible.c.machine == machine))
         rows = connection.execute(select(classes.c.id, classes.c.wants))
         _insert(connection, [(machine, row.id, lacks(Wants.read(row.wants), facts)) for row in rows])
+
+
+def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> None:
+    """The machine counts as one of which nothing was heard for long. Raises and does nothing as ``Queue.depart``."""
+    row = connection.execute(select(machines.c.owner).where(machines.c.id == machine)).first()
+    if row is not None:
+        check_own(row.owner, machine)
+        last = moment.now - moment.times.unseen - 1
+        busy = select(lease_slots.c.fence).where(lease_slots.c.machine == machine).exists()
+        heard = update(machines).where(machines.c.id == machine, machines.c.seen > last, ~busy)
+        connection.execute(heard.values(seen=last))
 
 
 def _known(connection: Connection, digest: str) -> bool:

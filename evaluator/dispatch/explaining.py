@@ -38,7 +38,7 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
     if machine.draining is not None:
         return f"gets no more jobs: {machine.draining}"
     if machine.gone:
-        return f"nothing was heard of it for {machine.unseen:.0f} s"
+        return f"its worker ended, or nothing was heard of it for {machine.unseen:.0f} s"
     return "the job failed there, and another one may do better" if avoids else None
 
 

@@ -150,6 +150,15 @@ class Queue(Protocol):
             RefusedError: this one has enrolled as many as it may.
         """
 
+    def depart(self, machine: MachineId) -> None:
+        """Say that the machine asks for no more work: it counts as gone until it is heard of again.
+
+        Nothing happens where it was not enrolled, or has a lease.
+
+        Raises:
+            ForbiddenError: another token enrolled it.
+        """
+
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         """Every machine that ever was enrolled, by name: those ``after`` one, and so many, where that is given."""
 

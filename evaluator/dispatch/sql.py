@@ -14,7 +14,7 @@ from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
 from evaluator.dispatch.admitting import check_begun, check_over, check_same
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, Asked, claim, heads
-from evaluator.dispatch.enrolment import keep_class, keep_machine
+from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own
 from evaluator.dispatch.queue import (
@@ -100,6 +100,10 @@ class SqlQueue:
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
         with writing(self._database) as connection:
             keep_machine(connection, machine, boot, facts, self._moment(connection))
+
+    def depart(self, machine: MachineId) -> None:
+        with changing(self._database) as connection:
+            part_machine(connection, machine, self._moment(connection))
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         self.settle()

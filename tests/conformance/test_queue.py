@@ -445,6 +445,18 @@ def test_a_machine_that_drains_or_is_gone_is_said(bench: Bench) -> None:
         bench.queue.drain(machine(9), None)
 
 
+def test_a_machine_whose_worker_said_that_it_ends_is_gone_until_it_is_heard_of(bench: Bench) -> None:
+    bench.queue.depart(machine(1))  # nobody knows it
+    bench.enrol(1)
+    job = bench.submit()
+    bench.queue.depart(machine(1))
+    assert bench.queue.machines()[0].gone
+    assert "its worker ended" in bench.queue.explain(job).sentence
+    assert bench.lease(1).job == job
+    bench.queue.depart(machine(1))  # it has a lease, and is heard of
+    assert not bench.queue.machines()[0].gone
+
+
 def test_a_lock_whose_bytes_are_other_everywhere_drains_no_machine(bench: Bench) -> None:
     bench.enrol(1)
     for _ in range(4):

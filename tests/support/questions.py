@@ -228,6 +228,7 @@ class Questions:
         return {
             "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": cursor_of(("m1",))}),
             "PUT /v1/machines/{name}": lambda: Question({"name": "m1"}, body=enrolment),
+            "POST /v1/machines/{name}/departure": lambda: Question({"name": "m1"}),
             "PATCH /v1/machines/{name}": lambda: Question({"name": "m1"}, body={"draining": "its owner wants it"}),
             "POST /v1/leases": lambda: Question(body={"machine": "m1", "boot": BOOT, "nonce": "a-word", "wait": 0}),
             "GET /v1/leases/{fence}": lambda: Question({"fence": self._lease()[0]}),

@@ -137,6 +137,17 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
         await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts))
 
+    @post(
+        "/machines/{name:str}/departure",
+        opt=RUN,
+        status_code=204,
+        summary="A machine asks for no more work",
+        responses=answers("invalid-input"),
+    )
+    async def depart(name: NameIn) -> None:
+        """It counts as gone until it is heard of again; nothing happens where it is not known, or has a lease."""
+        await work.do(queue.depart, MachineId(name))
+
     @patch(
         "/machines/{name:str}",
         opt=ADMIN,
@@ -148,7 +159,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         """Give it no more jobs, or some again."""
         await work.do(queue.drain, MachineId(name), data.draining)
 
-    return [name, machines, enrol, drain]
+    return [name, machines, enrol, depart, drain]
 
 
 def _leases(service: Service, queue: Queue) -> list[Any]:

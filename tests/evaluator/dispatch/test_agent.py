@@ -54,6 +54,7 @@ def test_a_job_is_measured_and_its_run_is_like_any_other(site: Site) -> None:
     assert site.agent().work(once=True) == 1
     done = site.job(job)
     assert (done.state, done.machine) == ("done", "m1"), site.said
+    assert site.queue.machines()[0].gone  # its agent ended, and said so
     assert done.run is not None
     run = site.records.get(done.run)
     assert run.end is not None

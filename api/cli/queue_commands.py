@@ -41,7 +41,6 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
         agent = reach_agent(invocation.registry, machine, permits, invocation.progress, say)
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, say)
-    say(f"{agent.machine} takes jobs; SIGTERM ends it, and gives its job back")
     done = agent.work(once=once)
     if invocation.as_json:
         output.print_json({"machine": agent.machine, "jobs": done})

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from registry.hosts import HostFacts
     from registry.lockfile import Lock
 
+_NO_ENGINE = (
+    "none answers (start Docker, or set DOCKER_HOST): `run` runs processes, `worker` takes jobs with --processes alone"
+)
+
 
 @click.command()
 @click.argument(
@@ -98,7 +102,7 @@ def doctor(invocation: Invocation) -> None:
         {
             **described,
             "python": document["python"],
-            "engine": document["engine"] or "none answers: runs are processes (start Docker, or set DOCKER_HOST)",
+            "engine": document["engine"] or _NO_ENGINE,
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",
             "platform": host.facts.platform,
             "cpu": f"{host.cpu_model}, {len(host.cpus)} cores",

@@ -29,6 +29,11 @@ from registry.lockfile import Lock
 
 _POLL: Final = 1.0
 """Seconds between two questions for work."""
+_ABLE: Final = "{} takes jobs; SIGTERM ends it, and gives its job back"
+_UNABLE: Final = (
+    "warning: {} can take no job: no container engine answers, and it runs no processes. It goes on looking: start "
+    "Docker, or start the worker again with DOCKER_HOST set, or with --processes if you trust who submits"
+)
 _NONCE: Final = 16
 """Bytes of what tells one question from another."""
 
@@ -240,6 +245,8 @@ class Agent:
         except BaseException:
             self._facts = before
             raise
+        if before is None or _is_able(before) != _is_able(found):
+            self.workshop.say((_ABLE if _is_able(found) else _UNABLE).format(self.machine))
         return () if before is None else before.changes(found)
 
     def _tell(self, message: str) -> None:
@@ -321,6 +328,11 @@ class Agent:
 def facts_of(host: Host, engine: str | None) -> MachineFacts:
     """The facts of a machine, as the queue holds conditions against them."""
     return MachineFacts(host.facts, engine, host.cpu_model, host.kernel, host.governor)
+
+
+def _is_able(facts: MachineFacts) -> bool:
+    """Whether it can run anything at all."""
+    return facts.engine is not None or facts.processes
 
 
 def _close(engine: Engine | None) -> None:

@@ -26,6 +26,7 @@ ELSEWHERE = (
     "test_any_history_is_that_of_the_model",
     "test_a_lease_and_a_job_belong_to_who_took_them",
     "test_a_machine_belongs_to_the_token_that_enrolled_it",
+    "test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s",
     "test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s",
     "test_a_token_enrols_so_many_machines_and_no_more",
 )

@@ -248,10 +248,10 @@ def running(site: Site) -> bool:
 def test_while_something_else_measures_on_the_host_no_job_is_taken(site: Site) -> None:
     job = site.submit()
     with host_lock(site.home / "host.lock"):
-        asked = later(lambda: site.said, terminate)
+        asked = later(lambda: site.said[1:], terminate)
         assert site.agent().work() == 0
         asked.join()
-    assert site.said == ["something else is measuring on this host"]
+    assert site.said[1:] == ["something else is measuring on this host"]
     assert site.job(job).state == "queued"
 
 
@@ -317,3 +317,23 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
         ("returned", "governor was performance, is powersave"),
         ("done", None),
     ]
+
+
+@pytest.mark.parametrize(("processes", "says"), [(True, "m1 takes jobs; "), (False, "warning: m1 can take no job: ")])
+def test_an_agent_says_whether_it_can_take_any_job(site: Site, processes: bool, says: str) -> None:
+    agent = site.agent()
+    agent.processes = processes
+    asked = later(lambda: site.said, terminate)
+    assert agent.work() == 0
+    asked.join()
+    assert site.said[0].startswith(says)
+
+
+def test_an_agent_that_is_not_let_in_says_nothing_of_jobs(site: Site) -> None:
+    class Shut(SqlQueue):
+        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+            raise InvalidInputError(f"the token may not enrol {machine} of {boot} as {facts.digest}")
+
+    with pytest.raises(InvalidInputError, match="may not"):
+        site.agent(queue=Shut(site.database, site.queue._now, site.times)).work(once=True)
+    assert site.said == []

@@ -9,6 +9,7 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 
 from api.http.answers import ON_ERRORS
 from api.http.asked import Asked
+from api.http.grace import Grace
 from api.http.guards import Authority, Open, check_needs, guard_with, one_after_another
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
@@ -51,10 +52,11 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         ask=threads(settings.ask_threads, settings.ask_seconds),
         long=threads(settings.long_threads, patience=None),
         kept=Kept(settings.kept_bytes),
+        grace=Grace(settings.last_seconds),
     )
 
     async def end() -> None:
-        await asyncio.gather(*(one.end(settings.last_seconds) for one in service.works))
+        await asyncio.gather(*(one.end(service.grace.left) for one in service.works))
 
     guard = one_after_another(
         guard_with(authority, service.prompt, Strangers(settings.strangers)),

@@ -1,5 +1,6 @@
 """Around the whole application: an id for each request, a line in the log, the figures, bounded patience."""
 
+import asyncio
 import re
 import secrets
 import time
@@ -8,6 +9,7 @@ from typing import Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
+from api.http.grace import tell_cut
 from api.http.logs import REQUEST_ID, TOLD, log
 from api.http.patience import patiently_received, patiently_sent
 from api.http.places import LEAVE
@@ -38,6 +40,7 @@ class Observed:
         self._app = app
         self._work = service.work
         self._tally = service.tally
+        self._grace = service.grace
         self._settings = service.settings
         self._refusals = refusals
 
@@ -48,7 +51,7 @@ class Observed:
         await self._observe(scope, receive, send)
 
     async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        began, status = time.perf_counter(), 500
+        began, status, started = time.perf_counter(), 500, False
         given = _id(scope)
         REQUEST_ID.set(given)
         TOLD.set("")
@@ -56,9 +59,9 @@ class Observed:
         act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, given))
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started = message["status"], True
                 message["headers"] = [
                     *message["headers"],
                     (HEADER, given.encode()),
@@ -70,14 +73,21 @@ class Observed:
             receive = patiently_received(receive, self._settings)
         self._tally.under_way.inc()
         try:
-            await self._app(scope, receive, patiently_sent(answer, self._settings))
+            with self._grace.over_this():
+                await self._app(scope, receive, patiently_sent(answer, self._settings))
+        except asyncio.CancelledError:
+            if not self._grace.is_over:
+                raise
+            if not started:
+                await tell_cut(answer)
         finally:
             self._tally.under_way.dec()
             leave = LEAVE.get()
             if leave is not None:
                 leave()
             self._tell(scope, status, time.perf_counter() - began)
-        await self._write_down(scope, status)
+        if not self._grace.is_over:
+            await self._write_down(scope, status)
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:
         """What was refused, and what was to change something and failed, for those who ask who did what."""

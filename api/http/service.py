@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from api.http.grace import Grace
 from api.http.guards import Authority
 from api.http.kept import Kept
 from api.http.settings import Settings
@@ -29,6 +30,7 @@ class Service:
     ask: Work
     long: Work
     kept: Kept[bytes]
+    grace: Grace
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import uvloop
@@ -28,7 +27,7 @@ CONNECTIONS: Final = 1024
 _FILES: Final = 4096
 """Files and connections that the process may have open, where the system lets it."""
 _MORE_SECONDS: Final = 5
-"""For what is told to end when nothing may go on any longer."""
+"""For what is cut when nothing may go on any longer."""
 
 
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
@@ -70,11 +69,15 @@ async def _serve(app: Litestar, found: socket.socket, listening: Callable[[], No
 
     def end() -> None:
         app.state.service.ending.set()
+        app.state.service.grace.begin()
         server.stop()  # type: ignore[no-untyped-call] # it ships no types
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     loop.call_soon(listening)
-    with suppress(TimeoutError):  # a client that goes on asking beyond that
+    try:
         await server.serve()
+    except TimeoutError:  # something goes on beyond that: a file that nobody takes, which the server's core sends
+        # Granian tells tasks that are cancelled by then that they may end, and each would be a fault in the log.
+        loop.set_exception_handler(lambda *_: None)

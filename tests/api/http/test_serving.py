@@ -117,11 +117,16 @@ serve(made, "127.0.0.1", int(sys.argv[2]), lambda: print("listens", flush=True))
 """
 
 
-def test_it_ends_though_something_takes_for_ever(tmp_path: Path) -> None:
+def test_it_ends_though_something_takes_for_ever_and_says_so_to_who_waits(tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-c", STAYS, str(tmp_path / "registry"), str(port)]
     environment = Commands(tmp_path / "registry").environment()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+    with (
+        (tmp_path / "log").open("wb") as log_file,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log_file, text=True, cwd=ROOT, env=environment
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             assert any(line == "listens\n" for line in process.stdout)
@@ -129,9 +134,15 @@ def test_it_ends_though_something_takes_for_ever(tmp_path: Path) -> None:
                 connection.sendall(b"GET /v1/stuck HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert process.stdout.readline() == "stuck\n"
                 process.send_signal(signal.SIGTERM)
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
                 assert process.wait(120) == 1
         finally:
             process.kill()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"urn:benchlock:problem:unavailable" in answer
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert "InvalidState" not in log
 
 
 def _connected(port: int) -> socket.socket:

@@ -1,0 +1,64 @@
+"""How long what has begun may go on once the service is told to end, and what becomes of it then."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from litestar.types import Send
+
+from api.http.logs import REQUEST_ID, TOLD
+from api.wire.problems import MEDIA_TYPE, problem_of
+from artifacts.errors import UnavailableError
+
+_ENDED: Final = UnavailableError(
+    "the service ended before it was done; whether it was done is unknown", next_step="ask again in a few seconds"
+)
+
+
+class Grace:
+    """So many seconds from when it begins; the requests that are under way then are cut."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self.is_over = False
+
+    def begin(self) -> None:
+        """The service was told to end."""
+        if self._until is None:
+            self._until = time.monotonic() + self._seconds
+            asyncio.get_running_loop().call_later(self._seconds, self._cut)
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left: all of them, until it begins."""
+        return self._seconds if self._until is None else max(0.0, self._until - time.monotonic())
+
+    @contextmanager
+    def over_this(self) -> Iterator[None]:
+        """While held, the task that holds it is a request under way: it is cancelled when the grace is over."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            yield
+        finally:
+            self._under_way.discard(task)
+
+    def _cut(self) -> None:
+        self.is_over = True
+        for one in self._under_way:
+            one.cancel()
+
+
+async def tell_cut(send: Send) -> None:
+    """Answer a request that is cut and has no answer yet."""
+    problem = problem_of(_ENDED, REQUEST_ID.get())
+    TOLD.set(f"{problem.code}: {problem.detail}")
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"cache-control", b"no-store"), (b"retry-after", b"5")]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": msgspec.json.encode(problem), "more_body": False})

@@ -109,4 +109,7 @@ def _next_step(error: HTTPException) -> str | None:
 def _problem(one: dict[str, Any]) -> InvalidInputError:
     source = str(getattr(one.get("source"), "value", one.get("source") or ""))
     place = " ".join(part for part in (source, str(one.get("key") or "")) if part)
-    return InvalidInputError(str(one["message"]), where=place or None)
+    message = str(one["message"])
+    if (message, one.get("key")) == ("'data'", "data"):  # so Litestar says that there is none
+        return InvalidInputError("the request needs a body, and has none")
+    return InvalidInputError(message, where=place or None)

@@ -1,10 +1,14 @@
 """A request as it is read here: what its body is not is the sender's fault."""
 
-from typing import Any
+from typing import Any, Final
 
 from litestar import Request
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from artifacts.errors import InvalidInputError
+from artifacts.pieces import TooLargeError
+
+_JSON: Final = "application/json"
 
 
 class UnreadableError(InvalidInputError):
@@ -13,19 +17,44 @@ class UnreadableError(InvalidInputError):
     code = "malformed"
 
 
+class OtherFormError(InvalidInputError):
+    """The request says that its body is in a form that is not read here."""
+
+    code = "unsupported-media"
+
+
 class Asked(Request[Any, Any, Any]):
     """A request whose body may be JSON in UTF-8."""
 
-    async def json(self) -> Any:  # noqa: ANN401 - as Litestar says it
-        """What the body says.
+    async def body(self) -> bytes:
+        """All of the body.
 
         Raises:
+            TooLargeError: it is larger than the route takes.
+        """
+        try:
+            return await super().body()
+        except RequestEntityTooLarge:
+            most = self.route_handler.resolve_request_max_body_size()
+            raise TooLargeError(f"the body has more than {most} bytes", next_step="send less at once") from None
+
+    async def json(self) -> Any:  # noqa: ANN401 - as Litestar says it
+        """What the body says; one whose form the request does not say is taken for JSON.
+
+        Raises:
+            OtherFormError: the request says that it is something else.
             UnreadableError: it is not UTF-8. Litestar makes an error of the sender's of everything else.
         """
+        form = self.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+        if form != _JSON and not form.endswith("+json"):
+            raise OtherFormError(
+                f"the body is in the form {form[:100]!r}, and JSON is read here",
+                where="Content-Type",
+                next_step=f"send JSON, with Content-Type: {_JSON}",
+            )
         try:
             return await super().json()
         except UnicodeDecodeError as error:
             raise UnreadableError(
-                f"the body is not UTF-8: {error.reason} at byte {error.start}",
-                next_step="send JSON in UTF-8",
+                f"the body is not UTF-8: {error.reason} at byte {error.start}", next_step="send JSON in UTF-8"
             ) from None

@@ -140,10 +140,12 @@ class Catalogue:
         Raises:
             ForbiddenError: who is acting may not yank versions of that name.
             UnknownNameError: it is not published.
-            InvalidInputError: no reason is given.
+            InvalidInputError: no reason is given, or it is no text.
         """
         if not reason.strip():
             raise InvalidInputError("a yank without a reason", where=str(reference), next_step="say why: --reason TEXT")
+        if "\0" in reason:  # which one of the databases holds, and the other does not
+            raise InvalidInputError("the reason holds a NUL", where=str(reference), next_step="leave it out")
         return self._mark(reference, yanked=True, reason=reason)
 
     def unyank(self, reference: Reference) -> bool:

@@ -11,7 +11,7 @@ from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
 from registry.ranges import Interval, Range
 from registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
-from registry.resolution.conflicts import SHOWN, Fix
+from registry.resolution.conflicts import SHOWN, Fix, on_one_line
 from registry.resolution.search import Search
 from registry.versions import Version
 
@@ -244,6 +244,6 @@ def _text(question: Question, found: Resolution, field: Field, value: Any) -> st
             return f"ask for the hardware {Hardware.only(value)} ({how})"
         case _:
             chosen = found.chosen()[_kind(field)]
-            although = f", which is yanked ({chosen.yanked})" if chosen.yanked else ""
+            although = f", which is yanked ({on_one_line(chosen.yanked)})" if chosen.yanked else ""
             how = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
             return f"ask for {chosen} ({how}){although}"

@@ -165,6 +165,8 @@ def test_a_yank_hides_and_can_be_undone(catalogue: Catalogue, model: Publish) ->
     assert catalogue.get(reference).yanked is None
     with pytest.raises(InvalidInputError, match="without a reason"):
         catalogue.yank(reference, " ")
+    with pytest.raises(InvalidInputError, match="NUL"):
+        catalogue.yank(reference, "wrong\0labels")
     with pytest.raises(UnknownNameError):
         catalogue.yank(parse_reference("model/net@1.0.1"), "it does not exist")
 

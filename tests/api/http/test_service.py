@@ -275,6 +275,21 @@ def test_a_body_that_is_not_utf_8_is_the_senders_fault_on_every_route(client: Cl
 
 
 @pytest.mark.parametrize(
+    ("body", "form", "status", "said"),
+    [
+        (b"", "application/json", 400, "needs a body"),
+        (b"{}", "text/plain", 415, "JSON"),
+        (b"a=b", "application/x-www-form-urlencoded", 415, "JSON"),
+        (b" " * ((16 << 20) + 1), "application/json; charset=utf-8", 413, "16777216 bytes"),
+    ],
+)
+def test_a_body_that_is_not_taken_is_told_why(client: Client, body: bytes, form: str, status: int, said: str) -> None:
+    answer = client.post("/v1/resolve", content=body, headers={"content-type": form})
+    assert answer.status_code == status
+    assert said in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
     "asked",
     ["/v1/artifacts?name=%ff", "/v1/artifacts?%ff=%zz&cursor=%00", "/v1/artifacts/model/%ff", "/v1/jobs/%00/events"],
 )

@@ -1,4 +1,4 @@
-"""A proxy on the loopback that passes bytes on, until it is told to cut a connection or to flip a bit on its way."""
+"""A proxy on the loopback that passes bytes on, until it is told to cut, to stall or to flip a bit on its way."""
 
 import socket
 import threading
@@ -37,20 +37,43 @@ class FaultyProxy:
         self._target = target
         self._turn = threading.Lock()
         self._requests = 0
-        self._open: set[socket.socket] = set()
+        self._open: set[tuple[socket.socket, socket.socket]] = set()  # the client's end and the server's
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
+
+    def cut(self) -> None:
+        """End every open connection, whatever is on its way."""
+        with self._turn:
+            for pair in self._open:
+                for end in pair:
+                    _shut(end)
+
+    def end_one_way(self, direction: Direction) -> None:
+        """End one direction of every open connection; the other one goes on until something comes for the first."""
+        with self._turn:
+            for client, server in self._open:
+                with suppress(OSError):
+                    (server if direction == "up" else client).shutdown(socket.SHUT_WR)
+
+    def stall(self) -> None:
+        """Pass nothing on until ``flow``, and let connections be made all the same."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Pass on what was held back, and what comes."""
+        self._flowing.set()
 
     def close(self) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._threads[0].join(20)
-        with self._turn:
-            for end in self._open:
-                _shut(end)
+        self.flow()
+        self.cut()
         for thread in self._threads[1:]:
             thread.join(20)
 
@@ -65,20 +88,26 @@ class FaultyProxy:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, _connected(self._target) as server:
-            with self._turn:
-                self._open |= {client, server}
-            up = threading.Thread(target=self._pump, args=("up", client, server), daemon=True)
-            up.start()
-            self._pump("down", server, client)
-            up.join(20)
-            with self._turn:
-                self._open -= {client, server}
+        with client:
+            try:
+                server = _connected(self._target)
+            except OSError:  # nobody is there: the client sees its connection end
+                return
+            with server:
+                with self._turn:
+                    self._open.add((client, server))
+                up = threading.Thread(target=self._pump, args=("up", client, server), daemon=True)
+                up.start()
+                self._pump("down", server, client)
+                up.join(20)
+                with self._turn:
+                    self._open.discard((client, server))
 
     def _pump(self, direction: Direction, source: socket.socket, sink: socket.socket) -> None:
         count = 0
         with suppress(OSError):
             while piece := source.recv(_PIECE):
+                self._flowing.wait()
                 piece, cut = self._touched(direction, piece, count)
                 sink.sendall(piece)
                 count += len(piece)

@@ -53,13 +53,37 @@ _SETTINGS = {
 }
 
 
+@dataclass(slots=True)
+class Postmaster:
+    """The server's first process, which may be killed and started again over the same files."""
+
+    command: list[str]
+    environment: dict[str, str]
+    account: str | None
+    log: Path
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, user=self.account, env=self.environment, cwd="/", stdout=log, stderr=log
+            )
+        return self.process
+
+    def end(self) -> None:
+        """It ends its connections itself."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(60)
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresServer:
     """A server that answers. ``databases`` counts those that were made; ``programs`` has pg_dump and the like."""
 
     port: int
     programs: Path
-    process: "subprocess.Popen[bytes]"
+    postmaster: Postmaster
     admin: Engine
     databases: "count[int]" = field(default_factory=count)
 
@@ -120,15 +144,14 @@ def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
     subprocess.run(make, user=account, env=environment, cwd="/", check=True, capture_output=True)
     settings = _SETTINGS | {"port": str(port), "unix_socket_directories": str(data)}
     command = [str(programs / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, user=account, env=environment, cwd="/", stdout=log, stderr=log)
+    postmaster = Postmaster(command, environment, account, folder / "log")
+    process = postmaster.start()
     try:
         admin = open_server(f"postgresql://postgres@127.0.0.1:{port}/postgres")
         _wait(admin, process)
-        yield PostgresServer(port, programs, process, admin)
+        yield PostgresServer(port, programs, postmaster, admin)
     finally:
-        process.send_signal(signal.SIGINT)  # it ends its connections itself
-        process.wait(60)
+        postmaster.end()
 
 
 def _reachable(install: Path, folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """A harness of the standard library alone, for tests of what is around a measurement.
 
-It measures nothing: it holds what no two harnesses of a host may hold at once, for as long as a lock says, and writes
-down when. What starts, confines, ends and records it is the same as for the real one.
+It measures nothing: it lasts as long as a lock says, and writes down when, unless a container keeps it from that. What
+starts, confines, ends and records it is the same as for the real one.
 """
 
 import base64
@@ -9,35 +9,35 @@ import hashlib
 import io
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from artifacts.digest import Descriptor, to_hex
 from artifacts.local import LocalStore
 from evaluator.harness_archive import HARNESS_VERSION
-from registry.lockfile import LockedFile, LockedHarness, LockedPlatform
+from registry.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
 from tests.evaluator.runner.evaluation import NOTHING, Evaluation
+from tests.support.python_image import PythonImage
 
 _MAIN = """
-import fcntl, json, os, sys, time
+import json, os, signal, sys, time
 job, out = sys.argv[1:]
 told = json.load(open(os.path.join(job, "job.json")))
-log = {log!r}
-if log:
+log, failure, until = {log!r}, {failure!r}, time.monotonic() + {seconds}
+def note(what):
     with open(log, "a") as file:
-        alone = open(log + ".alone", "w")
-        try:
-            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.write("together %d\\n" % os.getpid())
-            file.flush()
-            fcntl.flock(alone, fcntl.LOCK_EX)
-        file.write("start %d %.3f\\n" % (os.getpid(), time.time()))
-        file.flush()
-        time.sleep({seconds})
-        file.write("end %d %.3f\\n" % (os.getpid(), time.time()))
+        file.write("%s %d %.3f %s\\n" % (what, os.getpid(), time.time(), out))
+if log and os.path.isdir(os.path.dirname(log)):
+    note("start")
+    if failure == "kills":
+        os.kill(os.getppid(), signal.SIGKILL)
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.05))
+        note("on")
+    note("end")
 else:
     time.sleep({seconds})
-failure = {failure!r}
 if failure == "crash":
     os._exit(3)
 result = {{
@@ -64,6 +64,7 @@ class Stubbed(Evaluation):
     log = ""
 
     def holding(self, seconds: float, failure: str = "", log: Path | None = None) -> "Stubbed":
+        """``failure`` is how the run ends, nothing where it is well; ``kills``: the harness kills who started it."""
         self.seconds, self.failure, self.log = seconds, failure, "" if log is None else str(log)
         return self
 
@@ -76,10 +77,16 @@ class Stubbed(Evaluation):
         return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
 
 
-def stubbed(store: LocalStore, folder: Path) -> Stubbed:
-    """Locks for processes of this Python, with the stub for their harness."""
+def stubbed(store: LocalStore, folder: Path, image: PythonImage | None = None) -> Stubbed:
+    """Locks for processes of this Python, and for containers of ``image``, with the stub for their harness."""
     path = wheel(folder)
     kept = store.put_file(path)
+    layered: dict[str, Any] = {}
+    if image is not None:
+        for digest in (image.id, *(layer.digest for layer in image.layers)):
+            store.put_file(image.store.path(digest), digest)
+        layers = tuple(LockedLayer(digest=layer.digest, size=layer.size) for layer in image.layers)
+        layered = {"image_id": image.id, "config_size": len(image.config), "layers": layers}
     platform = LockedPlatform(
         os="linux",
         arch="amd64",
@@ -87,12 +94,34 @@ def stubbed(store: LocalStore, folder: Path) -> Stubbed:
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         wheels_lock=NOTHING.wheels_lock,
         wheels=(LockedFile(path=f"wheels/{path.name}", sha256=to_hex(kept.digest), size=kept.size),),
+        **layered,
     )
     return Stubbed(store, folder, platform)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when something measured, by the host's clock, as far as is known, and ``where``."""
+
+    begin: float
+    end: float
+    where: str
+
+
 def events(log: Path) -> list[tuple[str, ...]]:
-    """What the harnesses wrote."""
+    """The starts and ends that the harnesses wrote."""
+    return [found for found in _written(log) if found[0] != "on"]
+
+
+def spans(log: Path) -> list[Span]:
+    """When each harness was there for certain; where it was killed, until it last wrote. ``where`` is its folder."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for _, pid, at, out in _written(log):
+        times.setdefault((pid, out), []).append(float(at))
+    return [Span(min(found), max(found), out) for (_, out), found in times.items()]
+
+
+def _written(log: Path) -> list[tuple[str, ...]]:
     return [tuple(line.split()) for line in log.read_text().splitlines()] if log.exists() else []
 
 

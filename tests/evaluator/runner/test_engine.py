@@ -14,8 +14,7 @@ import pytest
 from artifacts.digest import Digest
 from artifacts.errors import UnavailableError
 from evaluator.runner.engine import LABEL, Confinement, Engine, Exit, Mount
-
-from .conftest import PythonImage
+from tests.support.python_image import PythonImage
 
 pytestmark = pytest.mark.engine
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -32,8 +32,8 @@ from evaluator.statistics.samples import read_samples
 from registry.catalogue.database import writing
 from registry.catalogue.tables import locks
 from registry.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
+from tests.support.python_image import PythonImage
 
-from .conftest import PythonImage
 from .evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
 
 

@@ -12,8 +12,7 @@ from artifacts.errors import UnavailableError
 from evaluator.dispatch.hostlock import CONTAINER, free, host_lock, labels
 from evaluator.dispatch.queue import Fence, Queue
 from evaluator.runner.engine import Confinement, Engine
-
-from .conftest import PythonImage
+from tests.support.python_image import PythonImage
 
 pytestmark = pytest.mark.engine
 

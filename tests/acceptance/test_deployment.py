@@ -167,7 +167,18 @@ def test_a_worker_that_waits_for_work_is_told_of_it(team: Team, lock: str) -> No
 def test_a_line_has_the_id_of_the_answer_and_no_secret(team: Team) -> None:
     answer = team.client.get("/artifacts", params={"kind": "model"}, headers={"x-request-id": "seen-in-both"})
     assert answer.headers["x-request-id"] == "seen-in-both"
-    text = team.nginx.lines.read_text()
+    text = _lines(team.nginx, "seen-in-both")
     line = next(json.loads(one) for one in text.splitlines() if "seen-in-both" in one)
     assert (line["client"], line["method"], line["path"], line["status"]) == ("127.0.0.1", "GET", "/v1/artifacts", 200)
     assert team.headers["authorization"].removeprefix("Bearer ") not in text
+
+
+def _lines(nginx: Nginx, wanted: str) -> str:
+    """The proxy's log with ``wanted`` in a whole line: it writes a line after the answer is gone."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        text = nginx.lines.read_text()
+        if any(wanted in line for line in text.splitlines(keepends=True) if line.endswith("\n")):
+            return text
+        time.sleep(0.05)
+    raise AssertionError(f"no line with {wanted} in {text!r}")

@@ -175,7 +175,7 @@ def test_a_line_has_the_id_of_the_answer_and_no_secret(team: Team) -> None:
 
 def _lines(nginx: Nginx, wanted: str) -> str:
     """The proxy's log with ``wanted`` in a whole line: it writes a line after the answer is gone."""
-    end = time.monotonic() + 60
+    end, text = time.monotonic() + 60, ""
     while time.monotonic() < end:
         text = nginx.lines.read_text()
         if any(wanted in line for line in text.splitlines(keepends=True) if line.endswith("\n")):

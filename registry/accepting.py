@@ -7,7 +7,7 @@ from typing import Any
 from artifacts.canonical import canonical
 from artifacts.digest import Digest
 from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore
+from artifacts.store import BlobStore, verify
 from registry.access.actors import acting
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
@@ -69,6 +69,7 @@ def accept(
         ForbiddenError: who is acting may not publish versions of that name.
         MissingBlobsError: files are not there yet.
         VersionTakenError: the version is published with other content.
+        IntegrityError: a file in ``store`` is damaged.
         InvalidInputError: the files contradict the manifest, or a version that is new breaks a rule that older ones may
             break; carries all the problems that were found.
     """
@@ -110,6 +111,7 @@ def _sent(manifest: Manifest, store: BlobStore) -> Content:
     for path, blob in found.files.items():
         size = blob.size if path.endswith("/") else store.stat(blob.digest).size  # of a tree the sum was compared
         if size != blob.size:
+            verify(store, blob.digest, name=path)  # of a damaged blob the size is no fault of the manifest
             raise InvalidInputError(
                 f"{path} has {size} bytes, and {blob.size} are written down for it",
                 where=path,

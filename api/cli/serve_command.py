@@ -6,13 +6,16 @@ from api.cli.invocation import Invocation
 from api.cli.output import say
 from artifacts.errors import InvalidInputError
 
+_PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such a one says who asks. May be repeated."
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The port.")
 @click.option("--open", "is_open", is_flag=True, help="Let in whoever reaches it, without a token: on loopback alone.")
+@click.option("--proxy", "proxies", multiple=True, help=_PROXY, metavar="ADDRESS")
 @click.pass_obj
-def serve(invocation: Invocation, host: str, port: int, *, is_open: bool) -> None:
+def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
     """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
     from api.http.app import create_app  # noqa: PLC0415 - no other command needs a server
     from api.http.guards import Open, is_loopback  # noqa: PLC0415
@@ -31,4 +34,4 @@ def serve(invocation: Invocation, host: str, port: int, *, is_open: bool) -> Non
     app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
     log_to_stderr()
     place = f"[{host}]" if ":" in host else host
-    serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"))
+    serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"), proxies)

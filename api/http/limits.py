@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv6Interface
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -15,6 +16,8 @@ from registry.access.actors import acting
 from registry.access.errors import UnauthorizedError
 
 _MOST_KNOWN: Final = 10_000
+_ONE_MACHINE: Final = 64
+"""Bits of an IPv6 address that say which network it is; a machine may take any address of it."""
 _BURST: Final = 2.0
 """Seconds whose requests may be made at once."""
 
@@ -88,8 +91,14 @@ class Strangers:
 
 
 def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Where somebody asks from, as far as that is known."""
-    return connection.client.host if connection.client else ""
+    """Where somebody asks from, as far as that is known: the network of an IPv6 address, which are one machine's."""
+    host = connection.client.host if connection.client else ""
+    if ":" not in host:
+        return host
+    try:
+        return str(IPv6Interface(f"{host}/{_ONE_MACHINE}").network)
+    except ValueError:  # a scope, as in fe80::1%eth0
+        return host
 
 
 def limit_with(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a guard

@@ -7,16 +7,18 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from litestar import Litestar
+from litestar.types import ASGIApp
 
 from api.http.listening import OwnServer, listen
 from api.http.logs import log
+from api.http.proxies import behind
 
 HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
@@ -30,15 +32,19 @@ _MORE_SECONDS: Final = 5
 """For what is cut when nothing may go on any longer."""
 
 
-def serve(app: Litestar, host: str, port: int, listening: Callable[[], None]) -> None:
+def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], proxies: Sequence[str] = ()) -> None:
     """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached.
+
+    ``proxies`` are those in front of it, as ``behind`` takes them.
 
     Raises:
         UnavailableError: another process listens there, or nobody can.
+        InvalidInputError: of ``proxies``.
     """
+    asked = behind(app, proxies)
     found = listen(host, port)
     _open_more()
-    uvloop.run(_serve(app, found, listening))
+    uvloop.run(_serve(app, asked, found, listening))
     service = app.state.service
     # The interpreter would wait for its threads, hours where they read everything.
     if any(one.is_busy for one in service.works):
@@ -54,9 +60,9 @@ def _open_more() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-async def _serve(app: Litestar, found: socket.socket, listening: Callable[[], None]) -> None:
+async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening: Callable[[], None]) -> None:
     server = OwnServer(
-        app,
+        asked,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         websockets=False,

@@ -113,9 +113,7 @@ class MlflowTracking(Answering, Mlflow):
                 for name in range(names)
                 for number in range(_PER_NAME)
             ]
-            columns = (
-                "name version creation_time last_updated_time description user_id current_stage source run_id status"
-            )
+            columns = "name version creation_time last_updated_time description user_id current_stage source run_id"
             _insert(database, "model_versions", rows, f"{columns} status workspace")
 
     def requests(self) -> Requests:

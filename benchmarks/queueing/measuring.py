@@ -1,7 +1,9 @@
 """Machines that take one job after another, each a process, all at once."""
 
 import multiprocessing
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +30,10 @@ _FACTS = MachineFacts(
 )
 
 
+_WARM = 8
+"""Cycles before it counts: connections and statements are there afterwards."""
+
+
 @dataclass(frozen=True)
 class Cycles:
     """Seconds of each claim; how many whole cycles there were in how many seconds."""
@@ -52,6 +58,30 @@ def measure(place: Place, clients: int, seconds: float) -> Cycles:
         process.join()
     claims = [one for claimed, _ in found for one in claimed]
     return Cycles(claims, len(claims), max(took for _, took in found))
+
+
+def measure_paced(place: Place, machines: int, every: float, seconds: float) -> Cycles:
+    """What ``machines`` did in ``seconds`` that take a job ``every`` so often each, at random, through one service."""
+    engine = place.open()
+    queue = SqlQueue(engine, lambda: datetime.now(UTC))
+    names = [MachineId(f"paced{number}") for number in range(machines)]
+    for name in names:
+        queue.enrol(name, "a boot", _FACTS)
+    for name in names[:_WARM]:
+        _cycle(queue, name)
+    end = time.perf_counter() + seconds
+
+    def work_paced(name: MachineId) -> list[float]:
+        order, claims = random.Random(name), []  # noqa: S311 - no secret
+        while (pause := order.expovariate(1 / every)) < end - time.perf_counter():
+            time.sleep(pause)
+            claims.append(_cycle(queue, name))
+        return claims
+
+    with ThreadPoolExecutor(machines) as pool:
+        found = [claim for claims in pool.map(work_paced, names) for claim in claims]
+    engine.dispose()
+    return Cycles(found, len(found), seconds)
 
 
 def work(place: Place, name: str, seconds: float, ready: Any, answers: Any) -> None:  # noqa: ANN401

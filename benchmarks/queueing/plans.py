@@ -12,7 +12,7 @@ def plan(place: Place) -> list[str]:
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             told = connection.execute(
-                text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {POSTGRESQL}"), {"machine": "m0", "heads": 8}
+                text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {POSTGRESQL[0]}"), {"machine": "m0"}
             )
             found = [str(row[0]) for row in told]
         else:

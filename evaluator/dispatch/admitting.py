@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Row, select
 
 from artifacts.errors import InvalidInputError
 from evaluator.dispatch.held import SKEW
-from evaluator.dispatch.queue import JobWish
+from evaluator.dispatch.queue import FencedError, JobWish
 from evaluator.records.documents import check_past
-from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_start
+from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_end, check_start
 from evaluator.records.tables import runs
 from registry.access.actors import acting
 
@@ -60,3 +60,16 @@ def check_over(start: RunStart, end: RunEnd, now: datetime) -> None:
     if end.ended_at.tzinfo is None:
         check_end(start, end)  # says so
     check_past(Run(replace(start, started_at=end.ended_at), None), now + SKEW)
+
+
+def check_again(run: Run, end: RunEnd, lease: Row[Any]) -> None:
+    """Nothing, where the ``run`` of a lease that is over ended as is said again.
+
+    Raises:
+        FencedError: it was abandoned with its lease.
+        RunEndedError: it ended otherwise.
+    """
+    if run.end is not None and run.end.outcome == "abandoned":
+        reason = f"the lease on {lease.job} had ended: {lease.reason}; {run.id} counts as abandoned"
+        raise FencedError(reason, where=lease.job)
+    check_same_end(run, end)

@@ -4,16 +4,17 @@ Each class is asked for its own first jobs, through an index that holds queued j
 taken. One question over all classes at once would sort every job of them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, Row, text
 
 from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.tables import jobs
+from registry.access.actors import acting
 
-_HEADS = 4
-_TRIES = 4
+_HEADS = (2, 8, 32, 128)
+"""So many of the oldest jobs are tried, and then more: others may have their hands on the first."""
 
 _OWN = """
     SELECT jobs.seq, jobs.since FROM jobs
@@ -22,12 +23,18 @@ _OWN = """
     )
     ORDER BY jobs.since, jobs.seq LIMIT """
 
-POSTGRESQL = text(f"""
-SELECT head.seq FROM eligible CROSS JOIN LATERAL ({_OWN} :heads) AS head
+
+def _oldest(count: int) -> str:
+    # The count is written out: a server that does not know it plans the question anew each time.
+    return f"""
+SELECT head.seq FROM eligible CROSS JOIN LATERAL ({_OWN} {count}) AS head
 WHERE eligible.machine = :machine AND eligible.fits
-ORDER BY head.since, head.seq LIMIT :heads
-""")  # noqa: S608 - our own words
-"""The oldest jobs of the classes that a machine may take. Several, since others may have their hands on the first."""
+ORDER BY head.since, head.seq LIMIT {count}
+"""  # noqa: S608 - our own words
+
+
+POSTGRESQL = tuple(text(_oldest(count)) for count in _HEADS)
+"""The oldest jobs of the classes that a machine may take: a few of them, then more."""
 
 SQLITE = text(f"""
 SELECT head.seq FROM eligible CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
@@ -62,58 +69,74 @@ SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING drain
 
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")
 
-LEASE = text("""
+_LEASE = """
 INSERT INTO leases (job, machine, boot, owner, nonce, at)
-SELECT jobs.id, :machine, :boot, :owner, :nonce, :now FROM jobs WHERE jobs.seq = :seq RETURNING fence
-""")
+SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURNING fence
+"""
+_SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
+_TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
+_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence"
+
+LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 """A lease on a job; its number is the fence."""
 
-SLOT = text("INSERT INTO lease_slots (machine, slot, fence) VALUES (:machine, 0, :fence)")
+SLOT = text(f"{_SLOT} VALUES (:machine, 0, :fence)")
 """The one slot of a machine: one run at a time, whether or not it is timed."""
 
-TAKE = text("""
-UPDATE jobs SET state = 'leased', phase = 'preparing', fence = :fence, lease_until = :until
-WHERE seq = :seq RETURNING id, lock, isolation, allow_code
-""")
+TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}")
+
+GIVE = text(f"""
+WITH free AS (
+    SELECT jobs.seq, jobs.id FROM jobs WHERE jobs.seq = ANY(:found) AND jobs.state = 'queued'
+    ORDER BY jobs.since, jobs.seq LIMIT 1 FOR UPDATE SKIP LOCKED
+), given AS ({_LEASE.format(job="free", where="")}
+), slot AS ({_SLOT} SELECT :machine, 0, given.fence FROM given)
+{_TAKE.format(fence="given.fence")} FROM free, given WHERE jobs.seq = free.seq {_TAKEN}
+""")  # noqa: S608 - our own words
+"""All of it in one, of the first job that nobody has his hands on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A machine's question for work. The same ``nonce`` again is the same question."""
+    """A machine's question for work, and when it is answered. The same ``nonce`` again is the same question."""
 
     machine: MachineId
     boot: str
     nonce: str | None
+    now: float
 
 
-def heads(connection: Connection, machine: MachineId, most: int = _HEADS) -> list[int]:
-    """The numbers of the oldest jobs that the machine may take, as far as can be seen without a lock."""
-    if connection.dialect.name == "postgresql":
-        return list(connection.execute(POSTGRESQL, {"machine": machine, "heads": most}).scalars())
-    return list(connection.execute(SQLITE, {"machine": machine}).scalars())
+def heads(connection: Connection, machine: MachineId, tried: int = 0) -> list[int]:
+    """The numbers of the oldest jobs that the machine may take, as far as can be seen without a lock.
 
-
-def claim(connection: Connection, machine: MachineId, seen: Sequence[int]) -> int | None:
-    """The number of a job that is now locked for this transaction, None where there is none for the machine.
-
-    ``seen`` are ``heads`` of a moment ago.
+    They are more where that was ``tried`` before.
     """
+    question = POSTGRESQL[tried] if connection.dialect.name == "postgresql" else SQLITE
+    return list(connection.execute(question, {"machine": machine}).scalars())
+
+
+def claim(connection: Connection, asked: Asked, seen: Sequence[int], length: float) -> Row[Any] | None:
+    """A job that the machine now has, for ``length`` seconds; None where there is none for it.
+
+    ``seen`` are ``heads`` of a moment ago. The row has what ``lease_of`` needs, and the fence.
+    """
+    values = {**asdict(asked), "owner": acting().id, "until": asked.now + length}
     if connection.dialect.name != "postgresql":
-        return next(iter(heads(connection, machine)), None)
-    most, found = _HEADS, list(seen)
-    for _ in range(_TRIES):
-        taken = connection.execute(_LOCK, {"found": found}).scalar() if found else None
-        if taken is not None:
-            return int(taken)
-        found = heads(connection, machine, most)
-        most *= _HEADS
+        return _claim_alone(connection, values)
+    found = list(seen)
+    for tried in range(len(_HEADS)):
+        row = connection.execute(GIVE, {**values, "found": found}).first() if found else None
+        if row is not None:
+            return row
+        found = heads(connection, asked.machine, tried)
     return None
 
 
-_LOCK = (
-    select(jobs.c.seq)
-    .where(jobs.c.seq.in_(bindparam("found", expanding=True)), jobs.c.state == "queued")
-    .order_by(jobs.c.since, jobs.c.seq)
-    .limit(1)
-    .with_for_update(skip_locked=True)
-)
+def _claim_alone(connection: Connection, values: Mapping[str, Any]) -> Row[Any] | None:
+    """Whoever writes is alone: the first that can be seen is free."""
+    seq = next(iter(heads(connection, values["machine"])), None)
+    if seq is None:
+        return None
+    fence = connection.execute(LEASE, {**values, "seq": seq}).scalar_one()
+    connection.execute(SLOT, {**values, "fence": fence})
+    return connection.execute(TAKE, {**values, "seq": seq, "fence": fence}).one()

@@ -17,7 +17,7 @@ from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.times import Clock, Times
 from evaluator.records.documents import check_fit, check_past
 from evaluator.records.records import load_run, record_end, record_start
-from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_start
+from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_same_end, check_start
 from evaluator.records.tables import held_runs, runs
 from registry.access.actors import acting
 from registry.catalogue.database import reading, writing
@@ -80,7 +80,8 @@ class HeldRuns:
         with reading(self._engine) as connection:
             begun = load_run(connection, run)
         if begun.end is not None:
-            return _recorded(begun, end)
+            check_same_end(begun, end)
+            return begun
         if end.ended_at.tzinfo is None:
             check_end(begun.start, end)  # says so
         given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
@@ -89,7 +90,8 @@ class HeldRuns:
         with writing(self._engine) as connection:
             found = load_run(connection, run)
             if found.end is not None:
-                return _recorded(found, end)
+                check_same_end(found, end)
+                return found
             self._check_own(connection, run)
             record_end(connection, run, end)
             connection.execute(delete(held_runs).where(held_runs.c.run == run))
@@ -137,20 +139,3 @@ class HeldRuns:
         now = self._clock.now(connection)
         self._clock.note(connection, now)
         return now + self.times.lease
-
-
-def _recorded(run: Run, end: RunEnd) -> Run:
-    """The run, where it ended as is said again.
-
-    Raises:
-        RunEndedError: it ended otherwise.
-    """
-    assert run.end is not None
-    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(end):
-        raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
-    return run
-
-
-def _compared(end: RunEnd) -> RunEnd:
-    """The end with its metrics in one order: the registry keeps none."""
-    return replace(end, metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))

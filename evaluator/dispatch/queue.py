@@ -191,6 +191,7 @@ class Queue(Protocol):
 
         Raises:
             FencedError: the lease holds no more; its run is recorded as abandoned.
+            RunEndedError: the run has another end already, and keeps it.
             InvalidInputError: it ends in the future, without what every end says, or as abandoned.
             IntegrityError: over HTTP, the end does not fit the lock.
         """

@@ -5,15 +5,15 @@ changes: a machine's before a job's, and a job's only where nobody has it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining
-from evaluator.dispatch.admitting import check_begun, check_over, check_same
-from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, LEASE, SEEN, SLOT, TAKE, Asked, claim, heads
+from evaluator.dispatch.admitting import check_again, check_begun, check_over, check_same
+from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own
@@ -34,7 +34,7 @@ from evaluator.dispatch.states import Ended, JobState, Phase
 from evaluator.dispatch.tables import jobs, leases, machines
 from evaluator.dispatch.times import Clock, Times, queue_id
 from evaluator.records.records import load_run, record_start, runs_of
-from evaluator.records.runs import RunEnd, RunId, RunStart
+from evaluator.records.runs import RunEnd, RunId, RunStart, in_text, without_nul
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.database import changing, reading, writing
@@ -118,11 +118,12 @@ class SqlQueue:
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
-        seen = self._heads(machine, nonce)
-        if seen is None:
+        found = self._glance(machine, nonce)
+        if found is None:
             return None
+        # The time of a moment ago: the machine counts from when it asked, and that was before.
+        now, seen = found
         with changing(self._database) as connection:
-            now = self._clock.now(connection)
             row = connection.execute(SEEN, {"machine": machine, "now": now}).first()
             if row is None:
                 raise _unknown(machine)
@@ -132,8 +133,8 @@ class SqlQueue:
                 return self._give_again(connection, Fence(busy), nonce, now)
             if row.draining is not None or busy is not None:
                 return None
-            seq = claim(connection, machine, seen)
-            return None if seq is None else self._give(connection, seq, Asked(machine, boot, nonce), now)
+            given = claim(connection, Asked(machine, boot, nonce, now), seen, self._times.lease)
+            return None if given is None else lease_of(given, given.fence, self._named(connection), self._times)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         with writing(self._database) as connection:
@@ -162,6 +163,7 @@ class SqlQueue:
             return "cancel" if asked else "keep"
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        end = in_text(end)
         with writing(self._database) as connection:
             moment = self._moment(connection)
             lease = connection.execute(select(leases).where(*_own(fence))).first()
@@ -172,9 +174,8 @@ class SqlQueue:
                 check_over(load_run(connection, run).start, end, moment.at)
                 ending.end_lease(connection, held, ending.ended_by(end), end.failure_message, moment, end)
                 self._clock.note(connection, moment.now)
-            elif _is_abandoned(connection, run):
-                reason = f"the lease on {lease.job} had ended: {lease.reason}; {run} counts as abandoned"
-                raise FencedError(reason, where=lease.job)
+            else:
+                check_again(load_run(connection, run), end, lease)
             return load_job(connection, JobId(lease.job), moment.now)
 
     def release(self, fence: Fence, ended: Ended, reason: str) -> None:
@@ -182,7 +183,7 @@ class SqlQueue:
             held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
             if held is not None:
                 moment = self._moment(connection)
-                ending.end_lease(connection, held, ended, reason, moment)
+                ending.end_lease(connection, held, ended, without_nul(reason), moment)
                 self._clock.note(connection, moment.now)
 
     def holds(self, fence: Fence) -> bool:
@@ -214,15 +215,6 @@ class SqlQueue:
         }
         connection.execute(insert(jobs), values)
         note(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
-
-    def _give(self, connection: Connection, seq: int, asked: Asked, now: float) -> Lease:
-        """The lease on a job that this transaction has locked."""
-        values = {"seq": seq, "owner": acting().id, "now": now, **asdict(asked)}
-        fence = connection.execute(LEASE, values).scalar_one()
-        connection.execute(SLOT, {"machine": asked.machine, "fence": fence})
-        until = now + self._times.lease
-        row = connection.execute(TAKE, {"seq": seq, "fence": fence, "until": until}).one()
-        return lease_of(row, fence, self._named(connection), self._times)
 
     def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
         """The lease that the machine has, where it answers this question."""
@@ -261,25 +253,28 @@ class SqlQueue:
             self._clock.note(connection, moment.now)
         return ending.AT_ONCE in found
 
-    def _heads(self, machine: MachineId, nonce: str | None) -> list[int] | None:
-        """Jobs for the machine; None where asking would change nothing: it was heard of lately, and has a job or none.
+    def _glance(
+        self, machine: MachineId, nonce: str | None, *, settled: bool = False
+    ) -> tuple[float, list[int]] | None:
+        """The time, and jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
 
         One that has a job, and asks again what it was given it for, is to be answered.
 
-        What is over is ended before.
+        What is over is ended before, unless it is ``settled`` that it was.
         """
         if not self._may_look:
             self.settle()
+            settled = True
         with reading(self._database) as connection:
             now = self._clock.now(connection)
             row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
             check_own(row.owner, machine)
-            if not row.due:
+            if settled or not row.due:
                 found = [] if row.busy else heads(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat
-                return None if heard and not found and not row.asked else found
+                return None if heard and not found and not row.asked else (now, found)
         self.settle()
-        return []
+        return self._glance(machine, nonce, settled=True)
 
     @property
     def _may_look(self) -> bool:
@@ -300,8 +295,3 @@ def _is_due(connection: Connection, now: float) -> bool:
 
 def _unknown(machine: MachineId) -> UnknownNameError:
     return UnknownNameError(f"the queue knows no machine {machine}", next_step="`benchlock worker` enrols it")
-
-
-def _is_abandoned(connection: Connection, run: RunId) -> bool:
-    end = load_run(connection, run).end
-    return end is not None and end.outcome == "abandoned"

@@ -11,7 +11,17 @@ from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, sel
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, UnknownNameError
 from evaluator.records.documents import encode_run
-from evaluator.records.runs import Outcome, Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_start
+from evaluator.records.runs import (
+    Outcome,
+    Run,
+    RunEnd,
+    RunEndedError,
+    RunId,
+    RunStart,
+    check_end,
+    check_start,
+    in_text,
+)
 from evaluator.records.tables import (
     held_runs,
     imported_runs,
@@ -122,8 +132,7 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
     recorded = load_run(connection, run)
     if recorded.end is not None:
         raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
-    if end.failure_message is not None:  # what a process wrote last; no text in PostgreSQL has a NUL
-        end = replace(end, failure_message=end.failure_message.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    end = in_text(end)
     # Where the clock was set back in between, the run took no time: better than no record.
     if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
         end = replace(end, ended_at=recorded.start.started_at)

@@ -5,7 +5,7 @@ A record with a gap is refused, not stored: a number that nobody can say the con
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NewType, get_args
 
@@ -120,6 +120,34 @@ def parse_run_id(text: str) -> RunId:
             f"{text!r} is no run", next_step="write run/ and its 26 characters, as `runs` lists them"
         )
     return RunId(text)
+
+
+def without_nul(text: str) -> str:
+    """The text as every database keeps it: what a process wrote last may have a NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def in_text(end: RunEnd) -> RunEnd:
+    """The end, its message ``without_nul``."""
+    if end.failure_message is None:
+        return end
+    return replace(end, failure_message=without_nul(end.failure_message))
+
+
+def check_same_end(run: Run, end: RunEnd) -> None:
+    """Nothing, where ``run`` ended as ``end`` says. Its moment is whoever's clock said it first.
+
+    Raises:
+        RunEndedError: it ended otherwise.
+    """
+    assert run.end is not None
+    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(end):
+        raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
+
+
+def _compared(end: RunEnd) -> RunEnd:
+    """The end with its metrics in one order: the registry keeps none."""
+    return replace(in_text(end), metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))
 
 
 def check_start(start: RunStart) -> None:

@@ -1,7 +1,7 @@
 """Opening the database, and the two kinds of transaction that every room uses: one reads, one writes."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
@@ -68,7 +68,12 @@ def writing(engine: Engine) -> Iterator[Connection]:
     Raises:
         UnavailableError: the database cannot be opened or written, or another writer did not end in time.
     """
-    with _translated(engine), engine.connect() as connection, connection.execution_options(writes=True).begin():
+    with (
+        _translated(engine),
+        _in_turn(engine),
+        engine.connect() as connection,
+        connection.execution_options(writes=True).begin(),
+    ):
         yield connection
 
 
@@ -82,8 +87,17 @@ def changing(engine: Engine) -> Iterator[Connection]:
         UnavailableError: as ``writing``.
     """
     options = {} if engine.dialect.name == "postgresql" else {"writes": True}
-    with _translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+    with (
+        _translated(engine),
+        _in_turn(engine),
+        engine.connect() as connection,
+        connection.execution_options(**options).begin(),
+    ):
         yield connection
+
+
+def _in_turn(engine: Engine) -> AbstractContextManager[None]:
+    return nullcontext() if engine.dialect.name == "postgresql" else sqlite.in_turn(engine)
 
 
 @contextmanager

@@ -1,17 +1,21 @@
 """A database in a file, by SQLite."""
 
 import sqlite3
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from artifacts.errors import UnavailableError
 from registry.catalogue.documents import as_json
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSE_MS = 50
+_TURN = "turn"
 
 
 def open_file(path: Path) -> Engine:
@@ -20,10 +24,34 @@ def open_file(path: Path) -> Engine:
     Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
     foreign keys hold, and a writer waits for another one.
     """
-    engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=as_json)
+    options = {_TURN: threading.Lock()}
+    engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=as_json, execution_options=options)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+@contextmanager
+def in_turn(engine: Engine) -> Iterator[None]:
+    """Be the one thread of this process that writes: the next is woken at once.
+
+    SQLite itself sleeps, longer each time, and looks again whether others have ended; of many writers one may so wait
+    for seconds while each of the others has its turn over and over.
+
+    Raises:
+        UnavailableError: the others did not end in time.
+    """
+    turn: threading.Lock = engine.get_execution_options()[_TURN]
+    if not turn.acquire(timeout=BUSY_TIMEOUT_MS / 1000):
+        raise UnavailableError(
+            "the database cannot be used: others write for too long",
+            where=str(engine.url.database),
+            next_step="do it again",
+        )
+    try:
+        yield
+    finally:
+        turn.release()
 
 
 class Commits:

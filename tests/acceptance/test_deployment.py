@@ -62,7 +62,8 @@ def team(
         url = f"https://{HOST}:{nginx.front}"
         elsewhere = {"BENCHLOCK_REGISTRY": url, "BENCHLOCK_TOKEN": token, "XDG_CACHE_HOME": str(folder / "cache")}
         member = Commands(folder, variables=elsewhere | {"SSL_CERT_FILE": str(CERTIFICATE)})
-        stack.enter_context(service(server.registry, "--host", "127.0.0.1", port=port, variables=variables))
+        asked = ("--host", "127.0.0.1", "--proxy", "127.0.0.1")
+        stack.enter_context(service(server.registry, *asked, port=port, variables=variables))
         headers = {"authorization": f"Bearer {token}"}
         trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
         client = stack.enter_context(httpx.Client(base_url=f"{url}/v1", headers=headers, verify=trusted, timeout=60))

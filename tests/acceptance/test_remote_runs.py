@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Desk:
-    """The same registry in a folder and on a server, of which ``token`` may publish and run."""
+    """The same registry in a folder and on a server, of which ``token`` may publish and run, and ``running`` run."""
 
     local: Place
     remote: Place
     url: str
     token: str
+    running: str
+    engine: str
     request: Path
 
 
@@ -57,7 +60,9 @@ def desk(small_images: Commands, tmp_path_factory: pytest.TempPathFactory) -> It
         made = {}
         for name in ("local", "served"):
             made[name] = copied(small_images, folder / name / "registry", small_images.engine)
-        token = made["served"].done("token", "create", "alice", "--scope", "publish:*", "--scope", "run")["secret"]
+        create = partial(made["served"].done, "token", "create")
+        token = create("alice", "--scope", "publish:*", "--scope", "run")["secret"]
+        running = create("farm", "--scope", "run")["secret"]
         served = stack.enter_context(service(made["served"].registry, "--host", "127.0.0.1"))
         remote = at(served.url, folder / "remote", engine=small_images.engine, BENCHLOCK_TOKEN=token)
         _share_environments(remote, small_images.registry, folder / "remote")
@@ -65,7 +70,7 @@ def desk(small_images: Commands, tmp_path_factory: pytest.TempPathFactory) -> It
         for place in places:
             place.commands.done("publish", DIGITS / "dataset.yaml", manifest)
             place.commands.done("lock", asked, "-o", place.lock)
-        yield Desk(*places, served.url, token, asked)
+        yield Desk(*places, served.url, token, running, small_images.engine, asked)
 
 
 def _share_environments(remote: Commands, registry: Path, folder: Path) -> None:
@@ -129,12 +134,14 @@ def test_golden_tensors_are_the_same_bytes(desk: Desk) -> None:
     assert made[0] == made[1]
 
 
-def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watched_to_its_result(desk: Desk) -> None:
+def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watched_to_its_result(
+    desk: Desk, runs: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
     """The worker has a token of its own that can run and nothing more, and its machine fetches all that it needs."""
     left = desk.remote.commands.done("run", "--submit", desk.request)
     assert left["lock"] == desk.remote.commands.done("lock", desk.request, "-o", desk.remote.lock)["lock"]
-    worker = desk.remote.commands.done("worker", "--once", "--machine", "m1")
-    assert worker == {"machine": "m1", "jobs": 1}
+    worker = at(desk.url, desk.remote.folder / "worker", engine=desk.engine, BENCHLOCK_TOKEN=desk.running)
+    assert worker.done("worker", "--once", "--machine", "m1") == {"machine": "m1", "jobs": 1}
     path = f"{desk.url}/v1/jobs/{left['job'].removeprefix('job/')}/events"
     events = httpx.get(path, headers={"authorization": f"Bearer {desk.token}"}).text
     (data,) = (line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: "))
@@ -142,6 +149,7 @@ def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watch
     assert (job["state"], job["machine"], job["failure"]) == ("done", "m1", None)
     shown = desk.remote.commands.done("show", job["run"])
     assert (shown["lock"], shown["outcome"], shown["isolation"]) == (left["lock"], "done", "container")
-    assert shown["metrics"] == desk.local.commands.done("run", desk.local.lock, *PROCESS)["metrics"]
-    assert desk.remote.run_files(job["run"], "left") == desk.remote.run_files(job["run"], "again")
+    here = runs[0]
+    assert shown["metrics"] == here["metrics"]
+    assert desk.remote.run_files(job["run"], "left") == desk.local.run_files(here["run"], "here")
     assert desk.remote.commands.done("jobs", left["job"])["run"] == job["run"]

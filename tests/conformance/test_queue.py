@@ -33,7 +33,7 @@ from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, 
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.tables import job_results, lease_slots, leases, machines
 from evaluator.records.records import Records, record_end
-from evaluator.records.runs import RunEnd, RunId, new_run_id
+from evaluator.records.runs import RunEnd, RunEndedError, RunId, new_run_id
 from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
@@ -302,6 +302,9 @@ def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     assert bench.queue.begin(lease.fence, start()) is None
     done = bench.queue.commit(lease.fence, asked.id, end())
     assert bench.queue.commit(lease.fence, asked.id, end()) == done
+    with pytest.raises(RunEndedError, match=f"{asked.id} has ended already: done"):
+        bench.queue.commit(lease.fence, asked.id, end("failed", "crash"))
+    assert bench.queue.job(done.id).state == "done"
     with reading(bench.database) as connection:
         assert len(connection.execute(select(job_results)).all()) == 1
 
@@ -322,6 +325,20 @@ def test_a_run_that_cannot_be_is_not_recorded_and_the_lease_goes_on(bench: Bench
     with pytest.raises(InvalidInputError, match="the clock here says"):
         bench.queue.commit(lease.fence, run, replace(end(), ended_at=future))
     assert bench.queue.commit(lease.fence, run, end()).state == "done"
+
+
+def test_an_end_of_which_not_every_byte_is_text_is_the_same_again(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    said = replace(end("failed", "timeout"), failure_message="it said \0 last")
+    failed = bench.queue.commit(lease.fence, run, said)
+    assert bench.queue.commit(lease.fence, run, said) == failed
+    bench.submit()
+    again = bench.lease(1)
+    bench.queue.release(again.fence, "returned", "it said \0 last")
+    assert bench.queue.job(again.job).reason == "it said \N{REPLACEMENT CHARACTER} last"
 
 
 @pytest.mark.parametrize("failure", ["timeout", "golden", "out-of-memory"])
@@ -680,7 +697,7 @@ class Histories(RuleBasedStateMachine):
         expected = self.model.commit(fence, how)  # type: ignore[arg-type]
         try:
             self.bench.queue.commit(fence, run, how)  # type: ignore[arg-type]
-        except FencedError:
+        except (FencedError, RunEndedError):
             assert not expected
         else:
             assert expected

@@ -44,7 +44,7 @@ class ModelLease:
     job: JobId
     machine: MachineId
     run: RunId | None = None
-    outcome: str | None = None
+    end: RunEnd | None = None
     holds: bool = True
 
 
@@ -114,12 +114,12 @@ class QueueModel:
         return "cancel" if job.cancel_asked else "keep"
 
     def commit(self, fence: Fence, end: RunEnd) -> bool:
-        """False where it is fenced."""
+        """False where it is fenced, or ended otherwise."""
         lease = self.leases[fence]
         if lease.holds:
             self._end(fence, ended_by(end), end)
             return True
-        return lease.outcome not in (None, "abandoned")
+        return lease.end == end
 
     def release(self, fence: Fence, ended: Ended) -> None:
         if self.leases[fence].holds:
@@ -137,8 +137,7 @@ class QueueModel:
         job, machine = self.jobs[lease.job], self.machines[lease.machine]
         found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked)
         lease.holds = False
-        if lease.run is not None:
-            lease.outcome = "abandoned" if end is None else end.outcome
+        lease.end = end
         if end is not None and found.state in ("done", "failed"):
             job.result = lease.run
         job.state, job.tally, job.fence = found.state, found.tally, None

@@ -258,7 +258,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def commit(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
-        """The run's end and the job's next state, at once; 409 where the lease is over, and the run is abandoned.
+        """The run's end and the job's next state, at once; 409 where it ended otherwise, or with its lease.
 
         What the end names is sent before (`/v1/blobs`). The same again has the same answer.
         """

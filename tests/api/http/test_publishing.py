@@ -107,6 +107,21 @@ def test_what_the_bytes_or_the_rules_contradict_is_not_published(
     assert registry.catalogue.list() == ()
 
 
+def test_of_a_blob_that_was_cut_on_the_server_the_manifest_is_not_to_blame(
+    client: Client, registry: Registry, sender: tuple[dict[str, Any], LocalStore]
+) -> None:
+    manifest, store = sender
+    digests = [f"sha256:{file['sha256']}" for file in manifest["files"]]
+    send(registry, store, digests)
+    cut = registry.store.path(Digest(digests[0]))
+    cut.chmod(0o644)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    answer = client.post("/v1/artifacts", json={"manifest": manifest})
+    assert (answer.status_code, answer.json()["code"]) == (422, "integrity"), answer.text
+    assert manifest["files"][0]["path"] in answer.text
+    assert "the right bytes replace the damaged ones" in answer.text
+
+
 def test_a_new_detector_whose_code_moves_pixels_is_refused_and_one_that_is_there_is_not(
     client: Client, registry: Registry, tmp_path: Path
 ) -> None:

@@ -29,10 +29,9 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
         connection.execute(text(MORE))
         connection.execute(text("ANALYZE"))
     is_server = database.dialect.name == "postgresql"
-    question = f"EXPLAIN {POSTGRESQL}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
+    question = f"EXPLAIN {POSTGRESQL[0]}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
     with reading(database) as connection:
-        asked = {"machine": "m1"} | ({"heads": 4} if is_server else {})
-        told = " ".join(str(row) for row in connection.execute(text(question), asked))
+        told = " ".join(str(row) for row in connection.execute(text(question), {"machine": "m1"}))
         found = heads(connection, machine(1))
     assert "ix_jobs_queued" in told
     assert "pk_jobs" not in told

@@ -1,0 +1,67 @@
+"""A service behind proxies: what they say of who asks is believed, of everybody else it is not."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import httpx
+import pytest
+
+from api.http.app import create_app
+from api.http.proxies import behind
+from api.http.settings import Settings
+from api.wiring import Registry, open_tokens
+from artifacts.errors import InvalidInputError
+from registry.access.gate import Gate
+from tests.api.http.conftest import NOON
+
+PROXY, HERE, THERE = "10.0.0.7", "203.0.113.1", "203.0.113.2"
+Request = tuple[str, str]
+"""Who sends it, and what it says of who asked: nothing where that is empty."""
+
+
+def answered(registry: Registry, proxies: Sequence[str], requests: Sequence[Request]) -> list[int]:
+    """The statuses of requests without a token, of which each address has one in a quarter of an hour."""
+
+    def now() -> datetime:
+        return NOON
+
+    app = behind(create_app(registry, Settings(strangers=0.001), Gate(open_tokens(registry), now)), proxies)
+
+    async def asked(sender: str, said: str) -> int:
+        transport = httpx.ASGITransport(app=app, client=(sender, 1234))
+        headers = {"x-forwarded-for": said} if said else {}
+        async with httpx.AsyncClient(transport=transport, base_url="http://benchlock") as client:
+            return (await client.get("/v1/artifacts", headers=headers)).status_code
+
+    async def every() -> list[int]:
+        return [await asked(*one) for one in requests]
+
+    return asyncio.run(every())
+
+
+def test_who_asks_through_a_proxy_is_told_apart(registry: Registry) -> None:
+    requests = [(PROXY, HERE), (PROXY, HERE), (PROXY, THERE), (PROXY, ""), (PROXY, "")]
+    assert answered(registry, ["10.0.0.0/24"], requests) == [401, 429, 401, 401, 429]
+
+
+def test_the_last_that_is_no_proxy_counts_whatever_it_said_before(registry: Registry) -> None:
+    requests = [(PROXY, f"192.0.2.1, {HERE}"), (PROXY, f"192.0.2.2, {HERE}"), (PROXY, f"{THERE}, 10.0.0.8")]
+    assert answered(registry, [PROXY, "10.0.0.8"], requests) == [401, 429, 401]
+
+
+def test_what_nobody_trusts_says_is_not_believed(registry: Registry) -> None:
+    requests = [(HERE, "192.0.2.1"), (HERE, "192.0.2.2")]
+    assert answered(registry, [PROXY], requests) == [401, 429]
+    assert answered(registry, [], requests) == [401, 429]
+
+
+def test_addresses_of_one_network_of_ipv6_are_one(registry: Registry) -> None:
+    requests = [(one, "") for one in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "fe80::1%eth0", "fe80::1%eth0")]
+    assert answered(registry, [], requests) == [401, 429, 401, 401, 429]
+
+
+@pytest.mark.parametrize("text", ["proxy.example.org", "10.0.0.1/24", "", "*"])
+def test_what_is_no_address_is_refused(registry: Registry, text: str) -> None:
+    with pytest.raises(InvalidInputError, match="no address of a proxy"):
+        behind(create_app(registry), [text])

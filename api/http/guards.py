@@ -14,7 +14,7 @@ from litestar.datastructures import Headers
 from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
-from api.http.limits import Strangers, address_of
+from api.http.limits import Strangers, address_of, network_of
 from api.http.logs import REQUEST_ID, log
 from api.http.work import BusyError, Work
 from artifacts.errors import UnavailableError
@@ -95,7 +95,7 @@ def guard_with(authority: Authority, work: Work, strangers: Strangers) -> Any:  
         asked = (connection.headers.get("authorization"), REQUEST_ID.get())
         actor = authority.known(*asked)
         if actor is None:
-            with strangers.asking(address_of(connection), asked[0]):
+            with strangers.asking(network_of(address_of(connection)), asked[0]):
                 try:
                     actor = await work.look_up(authority.admit, *asked)
                 except UnavailableError as error:

@@ -5,7 +5,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Interface
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Interface, ip_address
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -91,14 +92,39 @@ class Strangers:
 
 
 def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Where somebody asks from, as far as that is known: the network of an IPv6 address, which are one machine's."""
+    """Where somebody asks from, as far as that is known: an address in its plain form, whatever it came in."""
     host = connection.client.host if connection.client else ""
-    if ":" not in host:
-        return host
+    return _plain(host) if ":" in host else host
+
+
+def network_of(address: str) -> str:
+    """What one machine may have of addresses: of IPv6 a whole network."""
+    return _network(address) if ":" in address else address
+
+
+@lru_cache(_MOST_KNOWN)
+def _plain(host: str) -> str:
+    """An IPv4 address that came as one of IPv6 is itself; proxies write ports behind an address, and brackets."""
+    text = host[1:].partition("]")[0] if host.startswith("[") else host
+    if text.count(":") == 1:
+        text = text.partition(":")[0]
     try:
-        return str(IPv6Interface(f"{host}/{_ONE_MACHINE}").network)
-    except ValueError:  # a scope, as in fe80::1%eth0
+        found = ip_address(text)
+    except ValueError:
         return host
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return str(mapped or found)
+
+
+@lru_cache(_MOST_KNOWN)
+def _network(address: str) -> str:
+    """Addresses with a scope are of machines on the same link, each of one's own."""
+    if "%" in address:
+        return address
+    try:
+        return str(IPv6Interface(f"{address}/{_ONE_MACHINE}").network)
+    except ValueError:  # a proxy may say anything
+        return address
 
 
 def limit_with(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a guard

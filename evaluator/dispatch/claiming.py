@@ -98,7 +98,7 @@ WITH free AS (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A machine's question for work, and when it is answered. The same ``nonce`` again is the same question."""
+    """A machine's question for work, as of ``now``. The same ``nonce`` again is the same question."""
 
     machine: MachineId
     boot: str
@@ -115,20 +115,21 @@ def heads(connection: Connection, machine: MachineId, tried: int = 0) -> list[in
     return list(connection.execute(question, {"machine": machine}).scalars())
 
 
-def claim(connection: Connection, asked: Asked, seen: Sequence[int], length: float) -> Row[Any] | None:
-    """A job that the machine now has, for ``length`` seconds; None where there is none for it.
+def claim(connection: Connection, asked: Asked, seen: Sequence[int], lease: float) -> Row[Any] | None:
+    """A job that the machine now has, for ``lease`` seconds; None where there is none for it.
 
-    ``seen`` are ``heads`` of a moment ago. The row has what ``lease_of`` needs, and the fence.
+    ``seen`` are ``heads`` of a moment ago. The row has what ``lease_of`` needs.
     """
-    values = {**asdict(asked), "owner": acting().id, "until": asked.now + length}
+    values = {**asdict(asked), "owner": acting().id, "until": asked.now + lease}
     if connection.dialect.name != "postgresql":
         return _claim_alone(connection, values)
     found = list(seen)
-    for tried in range(len(_HEADS)):
+    for tried, most in enumerate(_HEADS):
+        if tried or not found:
+            found = heads(connection, asked.machine, tried)
         row = connection.execute(GIVE, {**values, "found": found}).first() if found else None
-        if row is not None:
+        if row is not None or len(found) < most:
             return row
-        found = heads(connection, asked.machine, tried)
     return None
 
 

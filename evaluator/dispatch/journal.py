@@ -9,7 +9,7 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import FencedError, Job, Lease, Queue
 from evaluator.dispatch.times import since_boot
-from evaluator.records.runs import Run, RunEnd, RunId, RunStart
+from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart
 
 _Answer = TypeVar("_Answer")
 _LEASES = 10
@@ -51,12 +51,17 @@ class LeasedJournal:
 
         Raises:
             FencedError: it is over.
+            RunEndedError: an end that was said before holds; ``job`` is known.
         """
         self._settled()
         once = self._pulse.verdict == "lost" or self._end is not None
         patience = 0.0 if once else _LEASES * self._lease.times.lease
         self._end = end
-        self.job = self._insist(lambda: self._queue.commit(self._lease.fence, run, end), patience)
+        try:
+            self.job = self._insist(lambda: self._queue.commit(self._lease.fence, run, end), patience)
+        except RunEndedError:  # an end that was said before, and whose answer was lost, holds
+            self.job = self._queue.job(self._lease.job)
+            raise
 
     def get(self, run: RunId) -> Run:  # noqa: ARG002
         """The run, as it was recorded."""

@@ -54,8 +54,8 @@ def tally_of(row: Row[Any]) -> Tally:
     return Tally(row.lost, row.engine, row.crash)
 
 
-def lease_of(row: Row[Any], fence: int, queue: str, times: Times) -> Lease:
-    return Lease(Fence(fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
+def lease_of(row: Row[Any], queue: str, times: Times) -> Lease:
+    return Lease(Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
 
 
 def load_job(connection: Connection, job: JobId, now: float) -> Job:

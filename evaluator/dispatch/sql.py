@@ -118,12 +118,11 @@ class SqlQueue:
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
-        found = self._glance(machine, nonce)
-        if found is None:
+        seen = self._glance(machine, nonce)
+        if seen is None:
             return None
-        # The time of a moment ago: the machine counts from when it asked, and that was before.
-        now, seen = found
         with changing(self._database) as connection:
+            now = self._clock.now(connection)
             row = connection.execute(SEEN, {"machine": machine, "now": now}).first()
             if row is None:
                 raise _unknown(machine)
@@ -134,7 +133,7 @@ class SqlQueue:
             if row.draining is not None or busy is not None:
                 return None
             given = claim(connection, Asked(machine, boot, nonce, now), seen, self._times.lease)
-            return None if given is None else lease_of(given, given.fence, self._named(connection), self._times)
+            return None if given is None else lease_of(given, self._named(connection), self._times)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         with writing(self._database) as connection:
@@ -223,7 +222,7 @@ class SqlQueue:
         if held is None:
             return None
         connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=now + self._times.lease))
-        return lease_of(held, fence, self._named(connection), self._times)
+        return lease_of(held, self._named(connection), self._times)
 
     def _named(self, connection: Connection) -> str:
         if self._name is None:
@@ -253,10 +252,8 @@ class SqlQueue:
             self._clock.note(connection, moment.now)
         return ending.AT_ONCE in found
 
-    def _glance(
-        self, machine: MachineId, nonce: str | None, *, settled: bool = False
-    ) -> tuple[float, list[int]] | None:
-        """The time, and jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
+    def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[int] | None:
+        """Jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
 
         One that has a job, and asks again what it was given it for, is to be answered.
 
@@ -272,7 +269,7 @@ class SqlQueue:
             if settled or not row.due:
                 found = [] if row.busy else heads(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat
-                return None if heard and not found and not row.asked else (now, found)
+                return None if heard and not found and not row.asked else found
         self.settle()
         return self._glance(machine, nonce, settled=True)
 

@@ -3,6 +3,7 @@
 A record with a gap is refused, not stored: a number that nobody can say the conditions of is worth nothing.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Any, Literal, NewType, get_args
 from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.statistics.figures import Metric
+from registry.catalogue.documents import as_json
 from registry.ids import is_id, milliseconds, new_id, time_of
 
 RunId = NewType("RunId", str)
@@ -123,7 +125,7 @@ def parse_run_id(text: str) -> RunId:
 
 
 def without_nul(text: str) -> str:
-    """The text as every database keeps it: what a process wrote last may have a NUL."""
+    """The text without what PostgreSQL keeps in none: what a process wrote last may have a NUL."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -141,13 +143,19 @@ def check_same_end(run: Run, end: RunEnd) -> None:
         RunEndedError: it ended otherwise.
     """
     assert run.end is not None
-    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(end):
+    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(_kept(end)):
         raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
+
+
+def _kept(end: RunEnd) -> RunEnd:
+    """The end as the registry gives it back: what is written as JSON has no tuples, and no large floats."""
+    details, timings = (json.loads(as_json(part)) for part in (end.details, end.timings))
+    return replace(in_text(end), details=details, timings=timings)
 
 
 def _compared(end: RunEnd) -> RunEnd:
     """The end with its metrics in one order: the registry keeps none."""
-    return replace(in_text(end), metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))
+    return replace(end, metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))
 
 
 def check_start(start: RunStart) -> None:

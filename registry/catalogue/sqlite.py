@@ -1,7 +1,6 @@
 """A database in a file, by SQLite."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from artifacts.errors import UnavailableError
 from registry.catalogue.documents import as_json
+from registry.catalogue.turns import Turn
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSE_MS = 50
@@ -24,7 +24,7 @@ def open_file(path: Path) -> Engine:
     Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
     foreign keys hold, and a writer waits for another one.
     """
-    options = {_TURN: threading.Lock()}
+    options = {_TURN: Turn()}
     engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=as_json, execution_options=options)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
@@ -33,16 +33,16 @@ def open_file(path: Path) -> Engine:
 
 @contextmanager
 def in_turn(engine: Engine) -> Iterator[None]:
-    """Be the one thread of this process that writes: the next is woken at once.
+    """Be the one thread that writes by this engine; they have their turns in the order in which they ask.
 
     SQLite itself sleeps, longer each time, and looks again whether others have ended; of many writers one may so wait
-    for seconds while each of the others has its turn over and over.
+    for seconds while each of the others has its turn over and over. So writers of other processes do.
 
     Raises:
         UnavailableError: the others did not end in time.
     """
-    turn: threading.Lock = engine.get_execution_options()[_TURN]
-    if not turn.acquire(timeout=BUSY_TIMEOUT_MS / 1000):
+    turn: Turn = engine.get_execution_options()[_TURN]
+    if not turn.take(BUSY_TIMEOUT_MS / 1000):
         raise UnavailableError(
             "the database cannot be used: others write for too long",
             where=str(engine.url.database),
@@ -51,7 +51,7 @@ def in_turn(engine: Engine) -> Iterator[None]:
     try:
         yield
     finally:
-        turn.release()
+        turn.leave()
 
 
 class Commits:

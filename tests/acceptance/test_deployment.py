@@ -21,7 +21,7 @@ from tests.support.nginx import HOST, Nginx, proxying
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.queues import BOOT, facts
 from tests.support.registry_server import RegistryServer, free_port
-from tests.support.serving import service
+from tests.support.serving import Served, service
 from tests.support.web import CERTIFICATE
 
 MIB = 1 << 20
@@ -35,6 +35,7 @@ class Team:
     nginx: Nginx
     server: Commands
     member: Commands
+    served: Served
     client: httpx.Client
     headers: dict[str, str]
 
@@ -63,11 +64,11 @@ def team(
         elsewhere = {"BENCHLOCK_REGISTRY": url, "BENCHLOCK_TOKEN": token, "XDG_CACHE_HOME": str(folder / "cache")}
         member = Commands(folder, variables=elsewhere | {"SSL_CERT_FILE": str(CERTIFICATE)})
         asked = ("--host", "127.0.0.1", "--proxy", "127.0.0.1")
-        stack.enter_context(service(server.registry, *asked, port=port, variables=variables))
+        served = stack.enter_context(service(server.registry, *asked, port=port, variables=variables))
         headers = {"authorization": f"Bearer {token}"}
         trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
         client = stack.enter_context(httpx.Client(base_url=f"{url}/v1", headers=headers, verify=trusted, timeout=60))
-        yield Team(nginx, server, member, client, headers)
+        yield Team(nginx, server, member, served, client, headers)
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,16 @@ def test_a_line_has_the_id_of_the_answer_and_no_secret(team: Team) -> None:
     line = next(json.loads(one) for one in text.splitlines() if "seen-in-both" in one)
     assert (line["client"], line["method"], line["path"], line["status"]) == ("127.0.0.1", "GET", "/v1/artifacts", 200)
     assert team.headers["authorization"].removeprefix("Bearer ") not in text
+
+
+def test_the_service_knows_who_asks_the_proxy_and_believes_nobody_else(team: Team) -> None:
+    trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
+    transport = httpx.HTTPTransport(verify=trusted, local_address="127.0.0.2")
+    said = {"x-request-id": "from-elsewhere", "x-forwarded-for": "192.0.2.1"}
+    with httpx.Client(transport=transport, base_url=team.client.base_url, headers=team.headers) as elsewhere:
+        assert elsewhere.get("/artifacts", headers=said).is_success
+    lines = [json.loads(one) for one in team.served.log.read_text().splitlines() if "from-elsewhere" in one]
+    assert [one["client"] for one in lines] == ["127.0.0.2"]
 
 
 def _lines(nginx: Nginx, wanted: str) -> str:

@@ -56,9 +56,32 @@ def test_what_nobody_trusts_says_is_not_believed(registry: Registry) -> None:
     assert answered(registry, [], requests) == [401, 429]
 
 
-def test_addresses_of_one_network_of_ipv6_are_one(registry: Registry) -> None:
-    requests = [(one, "") for one in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "fe80::1%eth0", "fe80::1%eth0")]
-    assert answered(registry, [], requests) == [401, 429, 401, 401, 429]
+@pytest.mark.parametrize(
+    ("first", "second", "are_one"),
+    [
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", False),
+        ("203.0.113.1", "::ffff:203.0.113.1", True),
+        ("::ffff:203.0.113.1", "::ffff:203.0.113.2", False),
+    ],
+)
+def test_what_one_machine_may_have_of_addresses_is_one(
+    registry: Registry, first: str, second: str, are_one: bool
+) -> None:
+    assert answered(registry, [], [(first, ""), (second, "")]) == [401, 429 if are_one else 401]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(f"{HERE}:1234", f"{HERE}:1235"), ("[2001:db8::1]:1", "[2001:db8::1]:2"), (HERE, f"{HERE}:1")]
+)
+def test_ports_that_a_proxy_writes_make_nobody_another(registry: Registry, first: str, second: str) -> None:
+    assert answered(registry, [PROXY], [(PROXY, first), (PROXY, second)]) == [401, 429]
+
+
+def test_a_proxy_is_known_whatever_kind_of_socket_it_comes_to(registry: Registry) -> None:
+    mapped = f"::ffff:{PROXY}"
+    assert answered(registry, ["10.0.0.0/24"], [(mapped, HERE), (mapped, THERE), (mapped, HERE)]) == [401, 401, 429]
 
 
 @pytest.mark.parametrize("text", ["proxy.example.org", "10.0.0.1/24", "", "*"])

@@ -1,0 +1,61 @@
+"""A turn goes to who asked first, comes back from who gave up, and is not lost by who was interrupted."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from registry.catalogue.turns import Turn
+
+
+def waiting(turn: Turn, count: int) -> None:
+    """Wait until ``count`` threads wait for the turn."""
+    end = time.monotonic() + 30
+    while len(turn._waiting) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_it_goes_to_who_has_waited_longest_and_not_to_who_just_had_it() -> None:
+    turn, order = Turn(), []
+
+    def take(number: int) -> None:
+        assert turn.take(30)
+        order.append(number)
+        turn.leave()
+
+    assert turn.take(0)
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(4):
+            pool.submit(take, number)
+            waiting(turn, number + 1)
+        turn.leave()
+        assert turn.take(30)
+        assert order == [0, 1, 2, 3]
+        turn.leave()
+
+
+def test_who_gives_up_is_passed_over() -> None:
+    turn, found = Turn(), []
+
+    def take_and_leave() -> None:
+        found.append(turn.take(30))
+        turn.leave()
+
+    assert turn.take(0)
+    with ThreadPoolExecutor(2) as pool:
+        impatient = pool.submit(turn.take, 0.01)
+        assert impatient.result() is False
+        patient = pool.submit(take_and_leave)
+        waiting(turn, 1)
+        turn.leave()
+        patient.result()
+    assert found == [True]
+    assert turn.take(0)
+
+
+def test_who_was_interrupted_before_it_could_leave_takes_it_again() -> None:
+    turn = Turn()
+    assert turn.take(0)
+    assert turn.take(0)
+    turn.leave()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(turn.take, 1).result()

@@ -50,7 +50,9 @@ def main() -> None:
             lines.append(row(name, f"{options.machines} machines", found))
             print(lines[-1], flush=True)
             p99 = quantile(found, 0.99)
-            bars.append(f"- {'met' if p99 < BAR_MS else 'not met'}: {name}: a claim under 10 ms at p99 ({p99:.1f} ms)")
+            bars.append(
+                f"- {'met' if p99 < BAR_MS else 'not met'}: {name}: {p99:.1f} ms at p99 of {found.count} claims, of 10"
+            )
             for clients in options.clients:
                 found = measure(place, clients, options.seconds)
                 lines.append(row(name, f"{clients} without end", found))

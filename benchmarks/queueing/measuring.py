@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
@@ -28,10 +29,6 @@ _HOST: dict[str, Any] = {
 _FACTS = MachineFacts(
     HostFacts("linux", "amd64", 64, 1 << 38, (), "none"), None, "A CPU", "Linux", None, processes=True
 )
-
-
-_WARM = 8
-"""Cycles before it counts: connections and statements are there afterwards."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +64,17 @@ def measure_paced(place: Place, machines: int, every: float, seconds: float) -> 
     names = [MachineId(f"paced{number}") for number in range(machines)]
     for name in names:
         queue.enrol(name, "a boot", _FACTS)
-    for name in names[:_WARM]:
-        _cycle(queue, name)
-    end = time.perf_counter() + seconds
 
     def work_paced(name: MachineId) -> list[float]:
         order, claims = random.Random(name), []  # noqa: S311 - no secret
+        end = time.perf_counter() + seconds
         while (pause := order.expovariate(1 / every)) < end - time.perf_counter():
             time.sleep(pause)
             claims.append(_cycle(queue, name))
         return claims
 
     with ThreadPoolExecutor(machines) as pool:
+        list(pool.map(partial(_cycle, queue), names))  # connections and statements are there afterwards
         found = [claim for claims in pool.map(work_paced, names) for claim in claims]
     engine.dispose()
     return Cycles(found, len(found), seconds)

@@ -35,6 +35,9 @@ class Logged:
     reason: str
 
 
+_INSERT = insert(actions)
+
+
 def note(connection: Connection, action: str, target: str, at: datetime) -> None:
     """Write down, in the transaction that does it, what is being done; who does it is known."""
     _insert(connection, acting(), action, target, at, "done", "")
@@ -87,7 +90,7 @@ def _insert(
         "outcome": outcome,
         "reason": masked(reason)[:LONGEST],
     }
-    connection.execute(insert(actions), row)
+    connection.execute(_INSERT, row)
 
 
 def now() -> datetime:

@@ -17,9 +17,21 @@ from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published
-from registry.catalogue.insertion import insert_lock, insert_version, is_published
+from registry.catalogue.insertion import insert_lock, insert_version, is_same
+from registry.catalogue.lookups import Lookup
 from registry.catalogue.pages import Listing, version_page
-from registry.catalogue.queries import entries, entry, of_version, platforms_here, unknown_name, unknown_version
+from registry.catalogue.queries import (
+    CONTENT,
+    ENTRY,
+    PUBLISHED,
+    entries,
+    entry,
+    entry_of,
+    of_version,
+    platforms_here,
+    unknown_name,
+    unknown_version,
+)
 from registry.catalogue.rows import key_of
 from registry.catalogue.selection import newest_published
 from registry.catalogue.snapshot import CatalogueSnapshot
@@ -32,6 +44,7 @@ from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
 
+_ENTRY, _CONTENT, _PUBLISHED = Lookup(ENTRY), Lookup(CONTENT), Lookup(PUBLISHED)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
 
@@ -63,8 +76,8 @@ class Catalogue:
             VersionTakenError: as ``publish``.
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
-        with reading(self._engine) as connection:
-            return Published(reference, digest, changed=not is_published(connection, reference, digest))
+        found = _PUBLISHED.ask(self._engine, key_of(reference))
+        return Published(reference, digest, changed=not is_same(reference, digest, found))
 
     def get(self, reference: Reference) -> Entry:
         """The entry of one version.
@@ -72,8 +85,11 @@ class Catalogue:
         Raises:
             UnknownNameError: it is not published; the message names what is near.
         """
-        with reading(self._engine) as connection:
-            return entry(connection, reference)
+        row = _ENTRY.ask(self._engine, key_of(reference))
+        if row is None:
+            with reading(self._engine) as connection:
+                return entry(connection, reference)  # which says what is near
+        return entry_of(reference, row)
 
     def manifest(self, reference: Reference) -> Manifest:
         """The manifest as published. Raises as ``get``."""
@@ -127,12 +143,12 @@ class Catalogue:
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
         """The text of the manifest as published, whose digest the version has, and its sources. Raises as ``get``."""
-        with reading(self._engine) as connection:
-            query = select(manifests.c.content, manifests.c.sources).where(of_version(manifests, reference))
-            row = connection.execute(query).first()
-            if row is None:
+        row = _CONTENT.ask(self._engine, key_of(reference))
+        if row is None:
+            with reading(self._engine) as connection:
                 raise unknown_version(connection, reference)
-            return row.content, json.loads(row.sources)
+        text, sources = row
+        return text, json.loads(sources)
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Hide a version from new resolutions; false where it is yanked for that reason already.

@@ -1,5 +1,6 @@
 """Opening the database, and the two kinds of transaction that every room uses: one reads, one writes."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -45,7 +46,7 @@ def commits_of(engine: Engine) -> Callable[[], int] | None:
     """
     if engine.dialect.name != "sqlite":
         return None
-    with _translated(engine):
+    with translated(engine):
         return sqlite.Commits(engine)
 
 
@@ -57,7 +58,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
         UnavailableError: the database cannot be opened or read.
     """
     options = postgresql.READING if engine.dialect.name == "postgresql" else {}
-    with _translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+    with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
         yield connection
 
 
@@ -69,7 +70,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
         UnavailableError: the database cannot be opened or written, or another writer did not end in time.
     """
     with (
-        _translated(engine),
+        translated(engine),
         _in_turn(engine),
         engine.connect() as connection,
         connection.execution_options(writes=True).begin(),
@@ -88,7 +89,7 @@ def changing(engine: Engine) -> Iterator[Connection]:
     """
     options = {} if engine.dialect.name == "postgresql" else {"writes": True}
     with (
-        _translated(engine),
+        translated(engine),
         _in_turn(engine),
         engine.connect() as connection,
         connection.execution_options(**options).begin(),
@@ -101,7 +102,8 @@ def _in_turn(engine: Engine) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
+def translated(engine: Engine) -> Iterator[None]:
+    """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
     try:
         yield
     except IntegrityError:
@@ -110,9 +112,9 @@ def _translated(engine: Engine) -> Iterator[None]:
         raise InvalidInputError(
             f"the database cannot hold that: {error.orig}", next_step="leave out what is no text, or shorten it"
         ) from error
-    except DBAPIError as error:
+    except (DBAPIError, sqlite3.Error) as error:
         explained = postgresql.explained if engine.dialect.name == "postgresql" else sqlite.explained
-        reason, next_step = explained(error.orig)
+        reason, next_step = explained(error.orig if isinstance(error, DBAPIError) else error)
         raise UnavailableError(
             f"the database cannot be used: {reason}", where=place_of(engine), next_step=next_step
         ) from error

@@ -1,8 +1,9 @@
 """Writing a version or a lock, in a transaction that its caller holds: alone, or together with what came with it."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
@@ -10,13 +11,26 @@ from artifacts.digest import Digest
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.entries import Provenance, Published, taken
-from registry.catalogue.queries import PLACE, of_version, place_of, platforms_here
+from registry.catalogue.queries import PLACE, PUBLISHED, place_of, platforms_here
 from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
-from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
+from registry.catalogue.tables import (
+    environments,
+    files,
+    imported_platforms,
+    lock_blobs,
+    locks,
+    manifests,
+    platforms,
+    requirements,
+    versions,
+)
 from registry.lockfile import Lock, LockedPlatform, dump
 from registry.manifests import Manifest
 from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.names import Reference
+
+_INSERTS = {table: insert(table) for table in (manifests, files, requirements, platforms, environments, versions)}
+"""Made once: to make one takes as long as to execute it."""
 
 
 def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> Published:
@@ -33,11 +47,11 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
     sources = json.dumps(dict(provenance.sources))
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
-    connection.execute(insert(manifests), key_row | text)
+    connection.execute(_INSERTS[manifests], key_row | text)
     for table, rows in parts:
         if rows:
-            connection.execute(insert(table), [key_row | row for row in rows])
-    connection.execute(insert(versions), key_row | version | {"digest": digest, "published_at": at})
+            connection.execute(_INSERTS[table], [key_row | row for row in rows])
+    connection.execute(_INSERTS[versions], key_row | version | {"digest": digest, "published_at": at})
     note(connection, "version.publish", f"{reference} {digest}", at)
     return Published(reference, digest, changed=True)
 
@@ -48,12 +62,17 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     Raises:
         VersionTakenError: it is there with other content.
     """
-    found = connection.execute(
-        select(versions.c.version, versions.c.digest).where(of_version(versions, reference))
-    ).first()
-    if found is None or found.digest == digest:
-        return found is not None
-    raise taken(reference, found.version, found.digest, digest)
+    return is_same(reference, digest, connection.execute(PUBLISHED, key_of(reference)).first())
+
+
+def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -> bool:
+    """Whether a row of ``PUBLISHED`` has that content. Raises as ``is_published``."""
+    if found is None:
+        return False
+    version, there = found
+    if there == digest:
+        return True
+    raise taken(reference, version, there, digest)
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:

@@ -1,6 +1,6 @@
 """What the catalogue reads of versions, each from an index; what the resolver asks is in snapshot.py."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and_, bindparam, select
@@ -10,7 +10,7 @@ from artifacts.errors import UnknownNameError
 from registry.catalogue.entries import Entry
 from registry.catalogue.rows import key_of
 from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.catalogue.tables import VERSION, imported_platforms, versions, yanks
+from registry.catalogue.tables import VERSION, imported_platforms, manifests, versions, yanks
 from registry.lockfile import Lock, LockedPlatform
 from registry.names import Kind, Name, Reference
 from registry.resolution.candidates import EVERY, Population
@@ -38,7 +38,20 @@ def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
     return and_(*(one.c[column] == other.c[column] for column in VERSION))
 
 
+def _content() -> Select[Any]:
+    given = (manifests.c[column] == bindparam(column) for column in VERSION)
+    return select(manifests.c.content, manifests.c.sources).where(*given)
+
+
+def _published() -> Select[Any]:
+    given = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(versions.c.version, versions.c.digest).where(*given)
+
+
 ENTRY = _entry()
+CONTENT = _content()
+PUBLISHED = _published()
+"""Of one version, by its key: its text and digest."""
 
 
 def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
@@ -72,8 +85,14 @@ def entry(connection: Connection, reference: Reference) -> Entry:
     row = connection.execute(ENTRY, key_of(reference)).first()
     if row is None:
         raise unknown_version(connection, reference)
-    published = Reference(reference.kind, reference.name, parse_version(row.version))
-    return Entry(published, Digest(row.digest), row.published_at, row.reason if row.yanked else None)
+    return entry_of(reference, row)
+
+
+def entry_of(reference: Reference, row: Sequence[Any]) -> Entry:
+    """The entry that a row of ``ENTRY`` spells."""
+    version, digest, published_at, yanked, reason = row
+    published = Reference(reference.kind, reference.name, parse_version(version))
+    return Entry(published, Digest(digest), published_at, reason if yanked else None)
 
 
 def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:

@@ -17,6 +17,9 @@ from registry.names import Reference, parse_name
 from registry.versions import parse_version
 from registry.yaml import Document
 
+_LAST: tuple[Manifest | None, bytes] = (None, b"")
+"""The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
+
 
 def reference_of(manifest: Manifest) -> Reference:
     return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
@@ -28,10 +31,16 @@ def content(manifest: Manifest) -> bytes:
     Raises:
         InvalidInputError: a file still has a source, or no digest or size yet.
     """
+    global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
+    last, text = _LAST
+    if last is manifest:
+        return text
     for index, file in enumerate(files_of(manifest)):
         if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
             raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
-    return canonical(plain(manifest))
+    text = canonical(plain(manifest))
+    _LAST = (manifest, text)
+    return text
 
 
 def manifest_digest(manifest: Manifest) -> Digest:

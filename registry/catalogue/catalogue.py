@@ -129,8 +129,7 @@ class Catalogue:
 
     def page(self, listing: Listing, limit: int) -> tuple[Entry, ...]:
         """At most ``limit`` of what is published, by kind, name and version."""
-        with reading(self._engine) as connection:
-            return version_page(connection, listing, limit)
+        return version_page(self._engine, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
         """The newest version that ``constraint`` admits, as ``choosing.newest`` says, by a few seeks in indexes.

@@ -1,19 +1,22 @@
 """Pages of versions: each a seek in the key's index and so many rows, whatever the number of versions."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Select, Table, bindparam, select, tuple_
+from sqlalchemy import Column, Engine, Select, Table, bindparam, select, tuple_
 
 from artifacts.digest import Digest
 from registry.catalogue.entries import Entry
+from registry.catalogue.lookups import Lookup
 from registry.catalogue.queries import Key
 from registry.catalogue.tables import VERSION, versions, yanks
 from registry.names import Kind, Name, Reference
 from registry.versions import key, parse_version
 
 _FIXED: Final = ("kind", "name")
+_LAST: Final = tuple(f"last_{column}" for column in VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +35,28 @@ def key_of_entry(entry: Entry) -> Key:
     return (reference.kind, reference.name, key(reference.version))
 
 
-def version_page(connection: Connection, listing: Listing, limit: int) -> tuple[Entry, ...]:
-    """At most ``limit`` versions, by kind, name and version."""
+def version_page(engine: Engine, listing: Listing, limit: int) -> tuple[Entry, ...]:
+    """At most ``limit`` versions, by kind, name and version; of a yank that comes meanwhile it may know already.
+
+    Raises:
+        UnavailableError: the database cannot be used.
+    """
     values = _values(listing)
     shape = frozenset(values)
-    rows = connection.execute(_page(shape), values | {"most": limit}).all()
+    rows = _page(shape).every(engine, values | {"most": limit})
     if not rows:
         return ()
-    last = {f"last_{column}": getattr(rows[-1], column) for column in VERSION}
-    reasons = {
-        (row.kind, row.name, row.precedence): row.reason if row.yanked else None
-        for row in connection.execute(_marks(shape), values | last)
-    }
+    last = dict(zip(_LAST, rows[-1][: len(VERSION)], strict=True))
+    marks = _marks(shape).every(engine, values | last)
+    reasons = {(kind, name, precedence): reason if yanked else None for kind, name, precedence, yanked, reason in marks}
     return tuple(
         Entry(
-            Reference(row.kind, Name(row.name), parse_version(row.version)),
-            Digest(row.digest),
-            row.published_at,
-            reasons.get((row.kind, row.name, row.precedence)),
+            Reference(kind, Name(name), parse_version(version)),
+            Digest(digest),
+            published_at,
+            reasons.get((kind, name, precedence)),
         )
-        for row in rows
+        for kind, name, precedence, version, digest, published_at in rows
     )
 
 
@@ -67,20 +72,22 @@ def _values(listing: Listing) -> dict[str, str]:
 
 
 @cache
-def _page(shape: frozenset[str]) -> Select[Any]:
+def _page(shape: frozenset[str]) -> Lookup:
     """A statement is made once for a shape: making it takes longer than asking it."""
-    return _limited(versions, shape).limit(bindparam("most"))
+    columns = (versions.c.version, versions.c.digest, versions.c.published_at)
+    return Lookup(_limited(versions, columns, shape).limit(bindparam("most")))
 
 
 @cache
-def _marks(shape: frozenset[str]) -> Select[Any]:
+def _marks(shape: frozenset[str]) -> Lookup:
     """The yank rows from the page's beginning up to its last version, the last of each version last."""
-    up_to = tuple_(*_key(yanks)) <= tuple_(*(bindparam(f"last_{column}") for column in VERSION))
-    return _limited(yanks, shape).order_by(yanks.c.position).where(up_to)
+    up_to = tuple_(*_key(yanks)) <= tuple_(*map(bindparam, _LAST))
+    columns = (yanks.c.yanked, yanks.c.reason)
+    return Lookup(_limited(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
 
 
-def _limited(table: Table, shape: frozenset[str]) -> Select[Any]:
-    query = select(table).order_by(*_key(table))
+def _limited(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]) -> Select[Any]:
+    query = select(*_key(table), *columns).order_by(*_key(table))
     for column in _FIXED:
         if column in shape:
             query = query.where(table.c[column] == bindparam(column))

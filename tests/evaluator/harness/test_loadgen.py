@@ -1,6 +1,7 @@
 """LoadGen behind its guards. Each run is in a process of its own, as it must be."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -67,10 +68,13 @@ def measure(
         [sys.executable, "-c", SCRIPT, str(folder), scenario, str(qps), break_in, *map(str, seeds)],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=60,
         cwd=Path(__file__).parents[3],
     )
+    if done.returncode == -signal.SIGABRT:
+        return "aborted"
+    done.check_returncode()
     return done.stdout.strip()
 
 
@@ -97,10 +101,12 @@ def test_an_offline_query_that_is_over_too_soon_makes_a_run_invalid(tmp_path: Pa
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "MultiStream", "Server", "Offline"])
 def test_a_query_that_is_completed_twice_makes_a_run_invalid(tmp_path: Path, scenario: str) -> None:
-    """``loadgen.run`` completes each once; here what it calls is wrapped, and LoadGen itself notices."""
+    """``loadgen.run`` completes each once; here what it calls is wrapped, and LoadGen itself notices.
+
+    It writes that down, or now and then aborts, for what it completes again may be gone by then: no number either way.
+    """
     found = measure(tmp_path, 400, "completed-twice", scenario)
-    assert found.startswith("loadgen-invalid LoadGen logged")
-    assert "twice" in found
+    assert found == "aborted" or (found.startswith("loadgen-invalid LoadGen logged") and "twice" in found)
 
 
 def issued(folder: Path, scenario: str, *seeds: int) -> list[int]:

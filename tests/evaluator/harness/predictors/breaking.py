@@ -1,6 +1,6 @@
 """A predictor that breaks in the way its model file names: ``{"call": n, "how": ...}``, at the n-th call.
 
-In haste it takes its time until then, and none from then on.
+In haste it takes its time until LoadGen asks for the first time, and none from then on.
 """
 
 import ctypes
@@ -28,16 +28,32 @@ class Breaking:
 
     def predict(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         self._left -= 1
-        if self._left > 0 and self._how == "haste":
-            time.sleep(0.004)
+        if self._how == "haste" and self._left > 0:
+            self._take_time()
         if self._left == 0:
             sys.stderr.write(f"last words before {self._how}\n")
             sys.stderr.flush()
             _break(self._how)
         return {"scores": np.zeros((len(batch["picture"]), 6), np.float32)}
 
+    def _take_time(self) -> None:
+        if _loadgen_asks():
+            self._left = 0
+        else:
+            time.sleep(0.02)
+
     def close(self) -> None:
         pass
+
+
+def _loadgen_asks() -> bool:
+    """Whether the harness's door to LoadGen is among those who call."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_filename.endswith("loadgen.py"):
+            return True
+    return False
 
 
 def _break(how: str) -> None:

@@ -26,10 +26,19 @@ class Turn:
                 return True
             woken.acquire()
             self._waiting.append((me, woken))
-        if woken.acquire(timeout=seconds):
-            return True
+        try:
+            if woken.acquire(timeout=seconds):
+                return True
+        except BaseException:  # a signal: nobody may hand it to one who does not wait any more
+            if self._withdraws(me, woken):
+                self.leave()
+            raise
+        return self._withdraws(me, woken)
+
+    def _withdraws(self, me: int, woken: threading.Lock) -> bool:
+        """Wait no longer; true where the turn came just now."""
         with self._own:
-            if self._holder == me:  # it came just now
+            if self._holder == me:
                 return True
             self._waiting.remove((me, woken))
             return False

@@ -1,5 +1,7 @@
 """A turn goes to who asked first, comes back from who gave up, and is not lost by who was interrupted."""
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -50,6 +52,43 @@ def test_who_gives_up_is_passed_over() -> None:
         patient.result()
     assert found == [True]
     assert turn.take(0)
+
+
+INTERRUPTED = """
+import signal, threading, time
+from registry.catalogue.turns import Turn
+
+turn, held, over = Turn(), threading.Event(), threading.Event()
+
+def hold():
+    turn.take(0)
+    held.set()
+    over.wait()
+    turn.leave()
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    turn.take(30)
+except KeyboardInterrupt:
+    over.set()
+    holder.join()
+    other = threading.Thread(target=lambda: print(turn.take(1)))
+    other.start()
+    other.join()
+"""
+
+
+def test_who_is_interrupted_while_waiting_is_passed_over() -> None:
+    """By a signal, which reaches the main thread alone; so in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_who_was_interrupted_before_it_could_leave_takes_it_again() -> None:

@@ -30,6 +30,12 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             where=f"--host {host}",
             next_step="leave --open out, so that tokens are asked for, or listen at 127.0.0.1",
         )
+    if is_open and proxies:
+        raise InvalidInputError(
+            "--open lets in whoever the proxy sends on, and that may be anyone",
+            where=f"--proxy {proxies[0]}",
+            next_step="leave --open out, so that tokens are asked for, or leave --proxy out",
+        )
     registry = invocation.folder
     app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
     log_to_stderr()

@@ -156,8 +156,9 @@ def _connected(port: int) -> socket.socket:
             time.sleep(0.02)
 
 
-def test_it_does_not_start_open_to_everyone(tmp_path: Path) -> None:
-    words = ("serve", "--port", str(free_port()), "--open", "--host", "0.0.0.0")
+@pytest.mark.parametrize("more", [("--host", "0.0.0.0"), ("--proxy", "127.0.0.1")])
+def test_it_does_not_start_open_to_everyone(tmp_path: Path, more: tuple[str, str]) -> None:
+    words = ("serve", "--port", str(free_port()), "--open", *more)
     error = Commands(tmp_path / "registry").error(2, *words)
     assert "anyone" in error["message"]
     assert "--open" in f"{error['where']} {error['next']}"

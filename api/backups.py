@@ -92,7 +92,8 @@ def restore(location: str, folder: Path, progress: "Progress") -> Copied:
         )
     if said.store is not None and said.store_owner is not None:
         stores.take_over(home, said.store, said.store_owner)
-    store, source = stores.open_store(home, progress, is_new=True), LocalStore(folder / "blobs")
+    store = stores.open_store(home, progress, lambda _: None, is_new=True)
+    source = LocalStore(folder / "blobs")
     found = _copy(source, store, list(source.list()), progress)
     try:
         if said.database_owner is not None:

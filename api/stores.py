@@ -12,6 +12,7 @@ from api.decisions import alone, new_owner, write_down
 from artifacts.errors import InvalidInputError
 from artifacts.local import LocalStore
 from artifacts.progress import Progress
+from registry.catalogued import CataloguedStore, TextOf
 
 if TYPE_CHECKING:
     from artifacts.oci.reference import Repository
@@ -30,8 +31,10 @@ class Decision:
     owner: str
 
 
-def open_store(home: Path, progress: Progress, *, is_new: bool) -> "FileStore":
+def open_store(home: Path, progress: Progress, text_of: TextOf, *, is_new: bool) -> "FileStore":
     """The store of the registry in ``home``; of a new one, the one that BENCHLOCK_STORE names, if it is set.
+
+    ``text_of`` asks the registry's catalogue, which may be opened later: it is not called here.
 
     Raises:
         InvalidInputError: BENCHLOCK_STORE names no repository, or another than the registry has.
@@ -41,7 +44,7 @@ def open_store(home: Path, progress: Progress, *, is_new: bool) -> "FileStore":
     wanted = os.environ.get(VARIABLE)
     remote = _of_new(home, wanted) if is_new else _of_old(home, wanted)
     if remote is None:
-        return LocalStore(home / _BLOBS)
+        return CataloguedStore(home / _BLOBS, text_of)
     from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
     return MirroredRepository(LocalStore(home / _BLOBS), remote, progress)

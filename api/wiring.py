@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
     from api.client.registry import Registry as AnyRegistry
+    from artifacts.digest import Digest
     from artifacts.sources import Access
     from evaluator.records.records import Records
     from evaluator.runner.engine import Engine
@@ -70,10 +71,14 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     from evaluator.records.records import Records  # noqa: PLC0415
     from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
 
+    def text_of(digest: "Digest") -> str | None:
+        return catalogue.text_of(digest)
+
     home = home_of(location)
-    store = open_store(home, progress, is_new=is_new(home))
+    store = open_store(home, progress, text_of, is_new=is_new(home))
     database = open_database(home, now)
-    registry = Registry(home, store, Catalogue(database, now), Records(database), database)
+    catalogue = Catalogue(database, now)
+    registry = Registry(home, store, catalogue, Records(database), database)
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 

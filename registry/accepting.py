@@ -11,6 +11,7 @@ from artifacts.store import BlobStore, verify
 from registry.access.actors import acting
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
+from registry.catalogued import CataloguedStore
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
 from registry.manifests import Manifest, Model, parse_published
@@ -84,7 +85,8 @@ def accept(
         problems.refuse()
         if dry_run:
             return published
-        store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))
+        if not (published.changed and isinstance(store, CataloguedStore)):  # what was there may be damaged by now
+            store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))
         published = catalogue.publish(manifest, provenance)
         name_version(store, manifest)
     return published

@@ -24,6 +24,7 @@ from registry.catalogue.queries import (
     CONTENT,
     ENTRY,
     PUBLISHED,
+    TEXT,
     entries,
     entry,
     entry_of,
@@ -44,7 +45,7 @@ from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
 
-_ENTRY, _CONTENT, _PUBLISHED = Lookup(ENTRY), Lookup(CONTENT), Lookup(PUBLISHED)
+_ENTRY, _CONTENT, _PUBLISHED, _TEXT = Lookup(ENTRY), Lookup(CONTENT), Lookup(PUBLISHED), Lookup(TEXT)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
 
@@ -59,8 +60,8 @@ class Catalogue:
     def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
         """Make a version visible, in one transaction; the same content again changes nothing.
 
-        ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too,
-        and keeps the collection of garbage away until this returns.
+        ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too
+        unless ``text_of`` is where the store finds it, and keeps the collection of garbage away until this returns.
 
         Raises:
             ForbiddenError: who is acting may not publish versions of that name.
@@ -148,6 +149,11 @@ class Catalogue:
                 raise unknown_version(connection, reference)
         text, sources = row
         return text, json.loads(sources)
+
+    def text_of(self, digest: Digest) -> str | None:
+        """The text of the published manifest of that digest; None where there is none."""
+        row = _TEXT.ask(self._engine, {"digest": digest})
+        return None if row is None else str(row[0])
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Hide a version from new resolutions; false where it is yanked for that reason already.

@@ -48,8 +48,15 @@ def _published() -> Select[Any]:
     return select(versions.c.version, versions.c.digest).where(*given)
 
 
+def _text() -> Select[Any]:
+    of_it = and_(versions.c.digest == bindparam("digest"), _same(manifests, versions))
+    return select(manifests.c.content).select_from(versions.join(manifests, of_it))
+
+
 ENTRY = _entry()
 CONTENT = _content()
+TEXT = _text()
+"""Of the version that has a digest: at most one has."""
 PUBLISHED = _published()
 """Of one version, by its key: its text and digest."""
 

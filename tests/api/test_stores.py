@@ -98,7 +98,7 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
     def opened(home: Path) -> str:
         home.mkdir(exist_ok=True)
         try:
-            open_store(home, SILENT, is_new=True)
+            open_store(home, SILENT, lambda _: None, is_new=True)
         except RefusedError:
             return "refused"
         decision = decided(home)

@@ -10,7 +10,7 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 from api.http.answers import ON_ERRORS
 from api.http.asked import Asked
 from api.http.grace import Grace
-from api.http.guards import Authority, Open, check_needs, guard_with, one_after_another
+from api.http.guards import Authority, Open, check_guarded, guard_with, one_after_another
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
 from api.http.observed import Observed
@@ -66,7 +66,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
 
     app = Litestar(
         route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
-        guards=[guard],
+        before_request=guard,
         request_class=Asked,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
@@ -76,7 +76,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         logging_config=None,
         debug=False,
     )
-    check_needs(app.routes)
+    check_guarded(app.routes, guard)
     app.asgi_handler = Observed(app.asgi_handler, service, Refusals(registry.database, now))
     app.state.service = service
     return app

@@ -5,10 +5,12 @@ below ask about too: they know who is acting.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
 from litestar.handlers import BaseRouteHandler
@@ -28,6 +30,9 @@ UPLOAD: Final = {"needs": "upload"}
 PUBLISH: Final = {"needs": "publish"}
 RUN: Final = {"needs": "run"}
 ADMIN: Final = {"needs": "admin"}
+
+_HOSTS: Final = 1024
+"""Names of hosts, asked for with every request, of which it is remembered what they are."""
 
 
 class Authority(Protocol):
@@ -115,17 +120,18 @@ def _unknown(error: UnavailableError) -> UnavailableError:
 
 
 def one_after_another(*guards: Any) -> Any:  # noqa: ANN401 - Litestar's own type
-    """The guards as one: Litestar copies the route for each that it calls."""
+    """The guards as what Litestar calls before a request is read: of guards it calls each with a copy of the route."""
 
-    async def all_of_them(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+    async def all_of_them(request: Request[Any, Any, Any]) -> None:
+        route = request.route_handler
         for guard in guards:
-            await guard(connection, route)
+            await guard(request, route)
 
     return all_of_them
 
 
-def check_needs(routes: Iterable[object]) -> None:
-    """Nothing, where every route says what it needs.
+def check_guarded(routes: Iterable[object], guard: object) -> None:
+    """Nothing, where every route says what it needs, and ``guard`` is asked before anything of it is answered.
 
     Raises:
         ValueError: one does not, or is of a kind that no guard is asked for; that is a fault of ours, and nothing is
@@ -135,11 +141,14 @@ def check_needs(routes: Iterable[object]) -> None:
         if not isinstance(route, HTTPRoute):
             raise ValueError(f"{route} is no route over HTTP, and so has no guard")  # noqa: TRY004 - no caller's type
         for one in route.route_handlers:
-            declared = one.opt.get("needs")
+            declared, named = one.opt.get("needs"), f"{one.http_methods} {route.path}"
             if declared not in NEEDS and not _answers_options(one):
-                raise ValueError(f"{one.http_methods} {route.path} needs {declared!r}, which is none of {NEEDS}")
+                raise ValueError(f"{named} needs {declared!r}, which is none of {NEEDS}")
+            if one.resolve_before_request() is not guard or one.cache:  # what is cached, nobody is asked about
+                raise ValueError(f"{named} has no guard: it does something else before a request, or is cached")
 
 
+@lru_cache(_HOSTS)
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches what listens at ``host``."""
     try:
@@ -148,6 +157,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+@lru_cache(_HOSTS)
 def _host(url: str) -> str:
     """The host of a URL; of what is none, nothing."""
     try:

@@ -1,12 +1,15 @@
 """Artifacts on the way: what is listed, one version with its manifest, and what a publisher sends and is told."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from artifacts.digest import Digest, parse_digest
 from registry.catalogue.entries import Entry, Published
+from registry.catalogue.pages import Listed
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
 
@@ -92,6 +95,23 @@ def entry_on_wire(entry: Entry) -> VersionEntry:
         published_at=entry.published_at,
         yanked=entry.yanked,
     )
+
+
+def listed_on_wire(listed: Listed) -> VersionEntry:
+    return VersionEntry(
+        kind=listed.kind,
+        name=listed.name,
+        version=listed.version,
+        digest=listed.digest,
+        published_at=listed.published_at,
+        yanked=listed.yanked,
+    )
+
+
+def version_document(entry: Entry, manifest: str, sources: Mapping[str, str]) -> bytes:
+    """A version with its manifest, as it is sent."""
+    parts = msgspec.structs.asdict(entry_on_wire(entry))
+    return msgspec.json.encode(VersionDocument(**parts, manifest=Raw(manifest.encode()), sources=dict(sources)))
 
 
 def entry_of(entry: VersionEntry) -> Entry:

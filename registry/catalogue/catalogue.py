@@ -19,11 +19,12 @@ from registry.catalogue.database import reading, writing
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_same
 from registry.catalogue.lookups import Lookup
-from registry.catalogue.pages import Listing, version_page
+from registry.catalogue.pages import Listed, Listing, version_page
 from registry.catalogue.queries import (
     CONTENT,
     ENTRY,
     PUBLISHED,
+    READ,
     TEXT,
     entries,
     entry,
@@ -45,7 +46,8 @@ from registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
 
-_ENTRY, _CONTENT, _PUBLISHED, _TEXT = Lookup(ENTRY), Lookup(CONTENT), Lookup(PUBLISHED), Lookup(TEXT)
+_ENTRY, _READ, _CONTENT = Lookup(ENTRY), Lookup(READ), Lookup(CONTENT)
+_PUBLISHED, _TEXT = Lookup(PUBLISHED), Lookup(TEXT)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
 
@@ -92,6 +94,15 @@ class Catalogue:
                 return entry(connection, reference)  # which says what is near
         return entry_of(reference, row)
 
+    def read(self, reference: Reference) -> tuple[Entry, str, Mapping[str, str]]:
+        """``get`` and ``content`` at once, of one moment. Raises as ``get``."""
+        row = _READ.ask(self._engine, key_of(reference))
+        if row is None:
+            with reading(self._engine) as connection:
+                raise unknown_version(connection, reference)
+        *of_entry, text, sources = row
+        return entry_of(reference, of_entry), text, json.loads(sources)
+
     def manifest(self, reference: Reference) -> Manifest:
         """The manifest as published. Raises as ``get``."""
         with reading(self._engine) as connection:
@@ -128,7 +139,7 @@ class Catalogue:
         with reading(self._engine) as connection:
             return entries(connection, kind)
 
-    def page(self, listing: Listing, limit: int) -> tuple[Entry, ...]:
+    def page(self, listing: Listing, limit: int) -> tuple[Listed, ...]:
         """At most ``limit`` of what is published, by kind, name and version."""
         return version_page(self._engine, listing, limit)
 

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column, Engine, Select, Table, bindparam, select, tuple_
 
 from artifacts.digest import Digest
-from registry.catalogue.entries import Entry
 from registry.catalogue.lookups import Lookup
 from registry.catalogue.queries import Key
 from registry.catalogue.tables import VERSION, versions, yanks
-from registry.names import Kind, Name, Reference
-from registry.versions import key, parse_version
+from registry.names import Kind, Name
 
 _FIXED: Final = ("kind", "name")
 _LAST: Final = tuple(f"last_{column}" for column in VERSION)
@@ -29,13 +28,27 @@ class Listing:
     after: Key | None = None
 
 
-def key_of_entry(entry: Entry) -> Key:
-    """The key that a page after ``entry`` begins behind."""
-    reference = entry.reference
-    return (reference.kind, reference.name, key(reference.version))
+class Listed(NamedTuple):
+    """A version on a page, in the texts of its row: pages have a hundred, and nobody asks how their versions compare.
+
+    ``yanked`` is the reason, where it is yanked.
+    """
+
+    kind: Kind
+    name: Name
+    precedence: str
+    version: str
+    digest: Digest
+    published_at: datetime
+    yanked: str | None
+
+    @property
+    def key(self) -> Key:
+        """What a page after this one begins behind."""
+        return (self.kind, self.name, self.precedence)
 
 
-def version_page(engine: Engine, listing: Listing, limit: int) -> tuple[Entry, ...]:
+def version_page(engine: Engine, listing: Listing, limit: int) -> tuple[Listed, ...]:
     """At most ``limit`` versions, by kind, name and version; of a yank that comes meanwhile it may know already.
 
     Raises:
@@ -48,16 +61,8 @@ def version_page(engine: Engine, listing: Listing, limit: int) -> tuple[Entry, .
         return ()
     last = dict(zip(_LAST, rows[-1][: len(VERSION)], strict=True))
     marks = _marks(shape).every(engine, values | last)
-    reasons = {(kind, name, precedence): reason if yanked else None for kind, name, precedence, yanked, reason in marks}
-    return tuple(
-        Entry(
-            Reference(kind, Name(name), parse_version(version)),
-            Digest(digest),
-            published_at,
-            reasons.get((kind, name, precedence)),
-        )
-        for kind, name, precedence, version, digest, published_at in rows
-    )
+    reasons = {mark[: len(VERSION)]: mark[-1] if mark[-2] else None for mark in marks}
+    return tuple(Listed._make((*row, reasons.get(row[: len(VERSION)]))) for row in rows)
 
 
 def _values(listing: Listing) -> dict[str, str]:

@@ -34,6 +34,11 @@ def _entry() -> Select[Any]:
     return select(*columns).select_from(versions.outerjoin(yanks, last)).where(*given)
 
 
+def _read() -> Select[Any]:
+    """The same, with the text and the sources: all of one version."""
+    return _entry().add_columns(manifests.c.content, manifests.c.sources).where(_same(manifests, versions))
+
+
 def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
     return and_(*(one.c[column] == other.c[column] for column in VERSION))
 
@@ -54,6 +59,7 @@ def _text() -> Select[Any]:
 
 
 ENTRY = _entry()
+READ = _read()
 CONTENT = _content()
 TEXT = _text()
 """Of the version that has a digest: at most one has."""

@@ -3,24 +3,24 @@
 from typing import Annotated, Any
 
 import msgspec
-from litestar import MediaType, Request, Response, Router, get
+from litestar import Request, Router, get
 from litestar.openapi.spec import Example
 from litestar.params import Parameter
 
-from api.http.conditional import tagged
+from api.http.conditional import JSON, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
 from api.http.kept import UntilCommitted
 from api.http.pages import Cursor, Limit, bounded
 from api.http.service import Service
-from api.wire.artifacts import VersionDocument, VersionPage, entry_on_wire
+from api.wire.artifacts import VersionDocument, VersionPage, listed_on_wire, version_document
 from api.wire.cursors import cursor_of, key_of
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import commits_of
 from registry.catalogue.entries import Entry
-from registry.catalogue.pages import Listing, key_of_entry
+from registry.catalogue.pages import Listed, Listing
 from registry.constraints import Constraint
 from registry.names import Kind, Name, Reference, parse_name, parse_target
 from registry.versions import parse_version
@@ -72,7 +72,7 @@ def routes(service: Service) -> Router:
     """``/v1/artifacts``."""
     catalogue = service.registry.catalogue
     commits = commits_of(service.registry.database)
-    current: UntilCommitted[Entry] = UntilCommitted(commits, service.settings.current_bytes)
+    current: UntilCommitted[tuple[bytes, str]] = UntilCommitted(commits, service.settings.current_bytes)
     pages: UntilCommitted[bytes] = UntilCommitted(commits, service.settings.current_bytes)
 
     @get(
@@ -87,7 +87,7 @@ def routes(service: Service) -> Router:
         namespace: Namespace = None,
         cursor: Cursor = None,
         limit: Limit = None,
-    ) -> Response[bytes]:
+    ) -> Encoded:
         """Versions by kind, name and version, yanked ones too; all of a name with ``kind`` and ``name``."""
         most = bounded(limit, service.settings)
         after = None if cursor is None else key_of(cursor, 3)
@@ -105,7 +105,7 @@ def routes(service: Service) -> Router:
             text = msgspec.json.encode(_page(found, most))
             if is_usual:
                 pages.put((listing, most), text, _ENTRY_BYTES + len(text), number)
-        return Response(text, media_type=MediaType.JSON)
+        return Encoded(text, JSON, {})
 
     @get(
         "/artifacts/{kind:str}/{name:path}",
@@ -120,32 +120,29 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> Encoded:
         """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
         target = f"{kind}{name}"
-        entry, number = current.get(target)
-        if entry is None:
-            entry = await service.work.look_up(_found, catalogue, target)
+        found, number = current.get(target)
+        if found is None:
+            found = await service.work.look_up(_read, catalogue, target)
             if len(target) <= _LONGEST_KEPT:
-                current.put(target, entry, _ENTRY_BYTES + len(target), number)
-        tag, key = _tag(entry), (entry.digest, entry.yanked)
-        text = service.kept.get(key)
-        if text is None:
-            text = await service.work.look_up(_document, catalogue, entry)
-            service.kept.put(key, text, len(text))
+                current.put(target, found, _ENTRY_BYTES + len(found[0]), number)
+        text, tag = found
         return tagged(text, tag, request.headers.get("if-none-match"))
 
     return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])
 
 
-def _page(found: tuple[Entry, ...], most: int) -> VersionPage:
+def _page(found: tuple[Listed, ...], most: int) -> VersionPage:
     """A page of ``most``, of one more if there are."""
     shown = found[:most]
-    more = cursor_of(key_of_entry(shown[-1])) if len(found) > most else msgspec.UNSET
-    return VersionPage(artifacts=tuple(map(entry_on_wire, shown)), next=more)
+    more = cursor_of(shown[-1].key) if len(found) > most else msgspec.UNSET
+    return VersionPage(artifacts=tuple(map(listed_on_wire, shown)), next=more)
 
 
-def _found(catalogue: Catalogue, target: str) -> Entry:
+def _read(catalogue: Catalogue, target: str) -> tuple[bytes, str]:
+    """The document of the version that ``target`` names, and its tag."""
     kind, name, wanted = parse_target(target)
     if wanted is None:
         raise InvalidInputError(
@@ -153,10 +150,12 @@ def _found(catalogue: Catalogue, target: str) -> Entry:
             where=target,
             next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
         )
-    exact = _exact(kind, name, wanted)
-    if exact is not None:
-        return catalogue.get(exact)
-    return catalogue.newest(kind, name, None if wanted == LATEST else Constraint.parse(wanted))
+    reference = _exact(kind, name, wanted)
+    if reference is None:
+        constraint = None if wanted == LATEST else Constraint.parse(wanted)
+        reference = catalogue.newest(kind, name, constraint).reference
+    entry, manifest, sources = catalogue.read(reference)
+    return version_document(entry, manifest, sources), _tag(entry)
 
 
 def _exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
@@ -171,12 +170,6 @@ def _tag(entry: Entry) -> str:
     if entry.yanked is None:
         return entry.digest
     return digest_bytes(f"{entry.digest} {entry.yanked}".encode())
-
-
-def _document(catalogue: Catalogue, entry: Entry) -> bytes:
-    manifest, sources = catalogue.content(entry.reference)
-    parts = msgspec.structs.asdict(entry_on_wire(entry))
-    return msgspec.json.encode(VersionDocument(**parts, manifest=msgspec.Raw(manifest.encode()), sources=dict(sources)))
 
 
 def _namespace(text: str) -> str:

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, Router, get
+from litestar import Request, Router, get
 
-from api.http.conditional import tagged
+from api.http.conditional import Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import PUBLIC
 from api.http.service import Service
@@ -28,7 +28,7 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def document(request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def document(request: Request[Any, Any, Any]) -> Encoded:
         """Every route with its parameters, bodies, answers and examples."""
         text = service.kept.get("openapi.json")
         if text is None:

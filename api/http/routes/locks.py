@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request as HttpRequest
-from litestar import Response, Router, get, post
+from litestar import Router, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.conditional import FOR_EVER, MUST_ASK, tagged
+from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
@@ -133,7 +133,7 @@ def _reading(service: Service) -> BaseRouteHandler:
             },
         ),
     )
-    async def read(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
+    async def read(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Encoded:
         """A lock by its id, or what its id alone begins with."""
         id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
         is_toml = TOML in request.headers.get("accept", "")
@@ -143,9 +143,7 @@ def _reading(service: Service) -> BaseRouteHandler:
             text = await service.work.do(_encoded, registry, id_, as_toml=is_toml)
             service.kept.put(tag, text, len(text))
         caching = FOR_EVER if lock_id == id_ else MUST_ASK  # another lock may begin so one day
-        answer = tagged(text, tag, request.headers.get("if-none-match"), caching, media_type)
-        answer.headers["vary"] = "Accept"
-        return answer
+        return tagged(text, tag, request.headers.get("if-none-match"), caching, media_type, vary="Accept")
 
     return read
 

@@ -3,12 +3,12 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request, Response, Router, get, post
+from litestar import Request, Router, get, post
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.conditional import FOR_EVER, MUST_ASK, tagged
+from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
 from api.http.pages import Cursor, Limit, bounded
@@ -134,7 +134,7 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def read(run_id: RunIn, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def read(run_id: RunIn, request: Request[Any, Any, Any]) -> Encoded:
         """One run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
         text = service.kept.get(id_)

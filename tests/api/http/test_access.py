@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from litestar import Litestar, WebSocket, asgi, websocket
+from litestar import Litestar, Request, WebSocket, asgi, get, websocket
 from litestar.testing import TestClient
 from litestar.types import Receive, Scope, Send
 from sqlalchemy import select
 
 from api.http.app import create_app
-from api.http.guards import Open, check_needs
+from api.http.guards import READ, Open, check_guarded
 from api.http.logs import JsonLines
 from api.http.settings import Settings
 from api.wiring import Registry, open_log
@@ -102,7 +102,30 @@ def test_a_route_that_no_guard_is_asked_for_is_not_served() -> None:
 
     for one in (listening, mounted):
         with pytest.raises(ValueError, match="has no guard"):
-            check_needs(Litestar([one], openapi_config=None).routes)
+            check_guarded(Litestar([one], openapi_config=None).routes, None)
+
+
+def test_a_route_that_passes_by_the_guard_is_not_served() -> None:
+    async def guard(_: Request[Any, Any, Any]) -> None: ...
+
+    async def other(_: Request[Any, Any, Any]) -> None: ...
+
+    @get("/ours", opt=READ)
+    async def ours() -> None: ...
+
+    @get("/own", opt=READ, before_request=other)
+    async def own() -> None: ...
+
+    @get("/cached", opt=READ, cache=True)
+    async def cached() -> None: ...
+
+    def served(one: Any) -> None:  # noqa: ANN401 - a route
+        check_guarded(Litestar([one], before_request=guard, openapi_config=None).routes, guard)
+
+    served(ours)
+    for one in (own, cached):
+        with pytest.raises(ValueError, match="has no guard"):
+            served(one)
 
 
 def strangers(tokens: Tokens, standing: Standing) -> dict[str, dict[str, str]]:

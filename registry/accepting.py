@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from artifacts.canonical import canonical
 from artifacts.digest import Digest
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import BlobStore, verify
@@ -14,9 +13,9 @@ from registry.catalogue.entries import Provenance, Published
 from registry.catalogued import CataloguedStore
 from registry.inspection.content import Content
 from registry.inspection.kinds import inspect
-from registry.manifests import Manifest, Model, parse_published
+from registry.manifests import Manifest, Model
 from registry.manifests.geometry import check_geometry
-from registry.manifests.identity import content, manifest_digest, reference_of
+from registry.manifests.identity import content, manifest_digest, parse_content, reference_of
 from registry.packaging import name_version
 from registry.problems import Problems
 from registry.vetting import content_of, described
@@ -42,7 +41,7 @@ def parse_accepted(document: Mapping[str, Any], stated: Digest | None = None) ->
         InvalidInputError: it breaks a rule of manifests.
         IntegrityError: its digest is not the one that the sender states.
     """
-    manifest = parse_published(canonical(document))
+    manifest = parse_content(document)
     found = manifest_digest(manifest)
     if stated is not None and stated != found:
         raise IntegrityError(

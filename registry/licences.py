@@ -1,5 +1,7 @@
 """What stands under ``license``: an SPDX expression, or one of two words for what none says."""
 
+from functools import lru_cache
+
 from artifacts.errors import InvalidInputError
 
 OTHERS = ("various", "proprietary")
@@ -8,6 +10,7 @@ OTHERS = ("various", "proprietary")
 _ABSENT = ("", "todo", "unknown", "none", "n/a", "na", "tbd", "unlicensed", "-", "?")
 
 
+@lru_cache(256)
 def check_license(text: str) -> str | None:
     """What is odd about a licence, for a person to read; None where it is an SPDX expression or one of ours.
 

@@ -6,6 +6,7 @@ the same bytes, and so the same digest, in any repository.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final, Protocol, runtime_checkable
 
 from msgspec import UNSET
@@ -65,7 +66,7 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
     Raises:
         UnavailableError: it cannot just now; the version is published all the same.
     """
-    if not isinstance(store, NamingStore):
+    if not _names(type(store)) or not isinstance(store, NamingStore):
         return
     reference = reference_of(manifest)
     tag, parts = tag_of(reference), packaged(manifest, store)
@@ -110,6 +111,12 @@ def tag_of(reference: Reference) -> str:
     if len(tag) <= _LONGEST_TAG:
         return tag
     return f"{reference.kind}-{to_hex(digest_bytes(f'{reference.name}@{version}'.encode()))}"
+
+
+@cache
+def _names(kind: type) -> bool:
+    """Whether stores of that type name what they hold: to look at each store for that takes long."""
+    return issubclass(kind, NamingStore)
 
 
 def _layers(kind: Kind, file: File, store: BlobStore) -> Iterator[OciDescriptor]:

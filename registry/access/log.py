@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, select
 
 from artifacts.errors import InvalidInputError
 from registry.access.actors import Actor, acting
 from registry.access.secret import masked
 from registry.access.tables import actions
 from registry.catalogue.database import reading
+from registry.catalogue.direct import Insertion
 from registry.ids import is_id, new_id
 
 Outcome = Literal["done", "refused", "failed"]
@@ -35,7 +36,7 @@ class Logged:
     reason: str
 
 
-_INSERT = insert(actions)
+_ACTIONS = Insertion(actions)
 
 
 def note(connection: Connection, action: str, target: str, at: datetime) -> None:
@@ -90,7 +91,7 @@ def _insert(
         "outcome": outcome,
         "reason": masked(reason)[:LONGEST],
     }
-    connection.execute(_INSERT, row)
+    _ACTIONS.add(connection, [row])
 
 
 def now() -> datetime:

@@ -16,9 +16,9 @@ from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.database import reading, writing
+from registry.catalogue.direct import Lookup
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_same
-from registry.catalogue.lookups import Lookup
 from registry.catalogue.pages import Listed, Listing, version_page
 from registry.catalogue.queries import (
     CONTENT,

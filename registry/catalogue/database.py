@@ -106,7 +106,7 @@ def translated(engine: Engine) -> Iterator[None]:
     """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
     try:
         yield
-    except IntegrityError:
+    except (IntegrityError, sqlite3.IntegrityError):
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
     except DataError as error:
         raise InvalidInputError(

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert, select
 from artifacts.digest import Digest
 from registry.access.actors import acting
 from registry.access.log import note
+from registry.catalogue.direct import Insertion, Lookup
 from registry.catalogue.entries import Provenance, Published, taken
 from registry.catalogue.queries import PLACE, PUBLISHED, place_of, platforms_here
 from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
@@ -29,8 +30,8 @@ from registry.manifests import Manifest
 from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.names import Reference
 
-_INSERTS = {table: insert(table) for table in (manifests, files, requirements, platforms, environments, versions)}
-"""Made once: to make one takes as long as to execute it."""
+_INSERTS = {table: Insertion(table) for table in (manifests, files, requirements, platforms, environments, versions)}
+_PUBLISHED = Lookup(PUBLISHED)
 
 
 def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> Published:
@@ -47,11 +48,11 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
     sources = json.dumps(dict(provenance.sources))
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
-    connection.execute(_INSERTS[manifests], key_row | text)
+    _INSERTS[manifests].add(connection, [key_row | text])
     for table, rows in parts:
         if rows:
-            connection.execute(_INSERTS[table], [key_row | row for row in rows])
-    connection.execute(_INSERTS[versions], key_row | version | {"digest": digest, "published_at": at})
+            _INSERTS[table].add(connection, [key_row | row for row in rows])
+    _INSERTS[versions].add(connection, [key_row | version | {"digest": digest, "published_at": at}])
     note(connection, "version.publish", f"{reference} {digest}", at)
     return Published(reference, digest, changed=True)
 
@@ -62,7 +63,7 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     Raises:
         VersionTakenError: it is there with other content.
     """
-    return is_same(reference, digest, connection.execute(PUBLISHED, key_of(reference)).first())
+    return is_same(reference, digest, _PUBLISHED.within(connection, key_of(reference)))
 
 
 def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -> bool:

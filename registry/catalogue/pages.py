@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Column, Engine, Select, Table, bindparam, select, tuple_
 
 from artifacts.digest import Digest
-from registry.catalogue.lookups import Lookup
+from registry.catalogue.direct import Lookup
 from registry.catalogue.queries import Key
 from registry.catalogue.tables import VERSION, versions, yanks
 from registry.names import Kind, Name

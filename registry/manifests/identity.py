@@ -83,6 +83,20 @@ def parse_published(text: bytes) -> Manifest:
         raise InvalidInputError(f"the manifest is no JSON: {error}", where=digest) from error
     if canonical(document.value) != text:
         raise InvalidInputError("the manifest is not canonical JSON", where=digest, next_step="publish it again")
+    return _checked(document)
+
+
+def parse_content(value: Mapping[str, Any]) -> Manifest:
+    """The manifest whose content, as RFC 8785 writes it, is ``value``.
+
+    Raises:
+        InvalidInputError: it is no JSON, or breaks a rule of manifests.
+    """
+    text = canonical(value)
+    return _checked(Document(msgspec.json.decode(text), digest_bytes(text)))
+
+
+def _checked(document: Document) -> Manifest:
     manifest: Manifest = convert(document, Manifest)
     check(manifest, document, published=True)
     return manifest

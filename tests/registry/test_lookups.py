@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from artifacts.errors import UnavailableError
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine, reading
+from registry.catalogue.direct import Lookup
 from registry.catalogue.entries import Provenance
-from registry.catalogue.lookups import Lookup
 from registry.catalogue.queries import CONTENT, ENTRY, PUBLISHED
 from registry.catalogue.rows import key_of
 from registry.names import parse_reference

@@ -38,6 +38,7 @@ from registry.catalogue.rows import key_of
 from registry.catalogue.selection import newest_published
 from registry.catalogue.snapshot import CatalogueSnapshot
 from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
+from registry.catalogue.together import Together
 from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedPlatform, load
 from registry.manifests import Manifest
@@ -58,9 +59,10 @@ class Catalogue:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
+        self._together = Together(engine)
 
     def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
-        """Make a version visible, in one transaction; the same content again changes nothing.
+        """Make a version visible, whole or not at all; the same content again changes nothing.
 
         ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too
         unless ``text_of`` is where the store finds it, and keeps the collection of garbage away until this returns.
@@ -69,8 +71,9 @@ class Catalogue:
             ForbiddenError: who is acting may not publish versions of that name.
             VersionTakenError: the version is published with other content.
         """
-        with writing(self._engine) as connection:
-            return insert_version(connection, manifest, provenance, self._clock())
+        return self._together.do(
+            lambda connection: insert_version(connection, manifest, provenance, self._clock()),
+        )
 
     def would_change(self, manifest: Manifest) -> Published:
         """What ``publish`` would do, without doing it.

@@ -69,12 +69,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     Raises:
         UnavailableError: the database cannot be opened or written, or another writer did not end in time.
     """
-    with (
-        translated(engine),
-        _in_turn(engine),
-        engine.connect() as connection,
-        connection.execution_options(writes=True).begin(),
-    ):
+    with in_turn(engine), transaction(engine) as connection:
         yield connection
 
 
@@ -87,18 +82,21 @@ def changing(engine: Engine) -> Iterator[Connection]:
     Raises:
         UnavailableError: as ``writing``.
     """
-    options = {} if engine.dialect.name == "postgresql" else {"writes": True}
-    with (
-        translated(engine),
-        _in_turn(engine),
-        engine.connect() as connection,
-        connection.execution_options(**options).begin(),
-    ):
+    with in_turn(engine), transaction(engine, alone=engine.dialect.name != "postgresql") as connection:
         yield connection
 
 
-def _in_turn(engine: Engine) -> AbstractContextManager[None]:
+def in_turn(engine: Engine) -> AbstractContextManager[None]:
+    """Held by one thread that writes to the database of ``engine`` at a time, where it has one writer by itself."""
     return nullcontext() if engine.dialect.name == "postgresql" else sqlite.in_turn(engine)
+
+
+@contextmanager
+def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
+    """What ``writing`` is for who has the turn; the only writer, where it is ``alone``. Raises as ``writing``."""
+    options = {"writes": True} if alone else {}
+    with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+        yield connection
 
 
 @contextmanager

@@ -1,0 +1,101 @@
+"""What several threads ask to be written at once is written in one transaction: the disk is waited for once."""
+
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from artifacts.errors import UnavailableError
+from registry.catalogue.database import in_turn, transaction, writing
+
+T = TypeVar("T")
+_MOST: Final = 64
+"""Of those that are written together: whoever is not among them waits for all of these."""
+
+
+@dataclass(slots=True, eq=False)
+class _Asked(Generic[T]):
+    """One change, who asks for it, and how it ended."""
+
+    act: Callable[[Connection], T]
+    context: Context = field(default_factory=copy_context)
+    done: tuple[T] | None = None
+    error: Exception | None = None
+
+    def do(self, connection: Connection) -> T:
+        return self.context.run(self.act, connection)
+
+    @property
+    def is_over(self) -> bool:
+        return self.done is not None or self.error is not None
+
+    def result(self) -> T:
+        if self.done is None:
+            assert self.error is not None
+            raise self.error
+        return self.done[0]
+
+
+class Together:
+    """Writes what is asked of it, each change whole or not at all, and on the disk when ``do`` returns.
+
+    Whoever has the turn to write does so for all who wait for it by then, in one transaction. Where one of them fails,
+    that is undone, and each has a transaction of its own: nobody hears of another's error.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._own = threading.Lock()
+        self._waiting: dict[_Asked[Any], None] = {}
+
+    def do(self, act: Callable[[Connection], T]) -> T:
+        """What ``act`` returns or raises, in a transaction that writes.
+
+        Another thread may call it, in the context of this one, and again where that was undone.
+
+        Raises:
+            UnavailableError: as ``writing``. It may be written all the same, where others were about to.
+        """
+        if self._engine.dialect.name == "postgresql":  # where writers wait for each other in the server
+            with writing(self._engine) as connection:
+                return act(connection)
+        asked = _Asked(act)
+        with self._own:
+            self._waiting[asked] = None
+        try:
+            with in_turn(self._engine):
+                if not asked.is_over:
+                    self._write(self._with_others(asked))
+        finally:
+            with self._own:
+                self._waiting.pop(asked, None)
+        return asked.result()
+
+    def _with_others(self, asked: _Asked[Any]) -> list[_Asked[Any]]:
+        """It and those that wait, which wait no longer."""
+        with self._own:
+            self._waiting.pop(asked, None)
+            others = list(self._waiting)[: _MOST - 1]
+            for one in others:
+                del self._waiting[one]
+        return [asked, *others]
+
+    def _write(self, batch: list[_Asked[Any]]) -> None:
+        try:
+            with transaction(self._engine) as connection:
+                done = [one.do(connection) for one in batch]
+        except UnavailableError as error:  # as it would be for each
+            for one in batch:
+                one.error = error
+        except Exception as error:  # noqa: BLE001 - it is raised where it belongs
+            if len(batch) == 1:
+                batch[0].error = error
+            else:
+                for one in batch:
+                    self._write([one])
+        else:
+            for one, result in zip(batch, done, strict=True):
+                one.done = (result,)

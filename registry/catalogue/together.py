@@ -84,18 +84,38 @@ class Together:
         return [asked, *others]
 
     def _write(self, batch: list[_Asked[Any]]) -> None:
+        if len(batch) == 1:
+            self._write_alone(batch[0])
+            return
         try:
             with transaction(self._engine) as connection:
-                done = [one.do(connection) for one in batch]
-        except UnavailableError as error:  # as it would be for each
+                done = _done(batch, connection)
+        except UnavailableError as error:  # nothing could begin or be kept, whosever it was
             for one in batch:
                 one.error = error
-        except Exception as error:  # noqa: BLE001 - it is raised where it belongs
-            if len(batch) == 1:
-                batch[0].error = error
-            else:
-                for one in batch:
-                    self._write([one])
+        except Exception:  # noqa: BLE001 - it is raised again where it belongs
+            for one in batch:
+                self._write_alone(one)
         else:
             for one, result in zip(batch, done, strict=True):
                 one.done = (result,)
+
+    def _write_alone(self, asked: _Asked[Any]) -> None:
+        try:
+            with transaction(self._engine) as connection:
+                result = asked.do(connection)
+        except Exception as error:  # noqa: BLE001 - raised by whoever asked
+            asked.error = error
+        else:
+            asked.done = (result,)
+
+
+class _OneFailed(Exception):  # noqa: N818 - nobody outside sees it
+    """One of several changes did, for whatever reason."""
+
+
+def _done(batch: list[_Asked[Any]], connection: Connection) -> list[Any]:
+    try:
+        return [one.do(connection) for one in batch]
+    except Exception as error:
+        raise _OneFailed from error

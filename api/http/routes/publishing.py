@@ -2,11 +2,13 @@
 
 from typing import Annotated
 
-from litestar import Response, Router, post
+import msgspec
+from litestar import Router, post
 from litestar.openapi.spec import Example
 from litestar.params import Body
 from msgspec import UNSET
 
+from api.http.conditional import JSON, Encoded
 from api.http.documented import answers, content
 from api.http.guards import PUBLISH
 from api.http.service import Service
@@ -68,10 +70,10 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def publish(data: PublicationIn) -> Response[PublishedVersion]:
+    async def publish(data: PublicationIn) -> Encoded:
         """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first."""
         done = await service.work.do(published, data)
-        return Response(done, status_code=201 if done.changed and not data.dry_run else 200)
+        return Encoded(msgspec.json.encode(done), JSON, {}, status=201 if done.changed and not data.dry_run else 200)
 
     def marked(data: Yank) -> Yanked:
         reference = parse_reference(data.target)

@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 
 from api.http.app import create_app
 from api.wiring import Registry
-from artifacts.local import LocalStore
 from evaluator.records.records import Records
 from registry.catalogue.catalogue import Catalogue
+from registry.catalogued import CataloguedStore
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -33,7 +33,9 @@ class Clock:
 
 @pytest.fixture
 def registry(database: Engine, tmp_path: Path) -> Registry:
-    return Registry(tmp_path, LocalStore(tmp_path / "blobs"), Catalogue(database, Clock()), Records(database), database)
+    catalogue = Catalogue(database, Clock())
+    store = CataloguedStore(tmp_path / "blobs", catalogue.text_of)
+    return Registry(tmp_path, store, catalogue, Records(database), database)
 
 
 @pytest.fixture

@@ -1,0 +1,121 @@
+"""Changes that several threads ask for at once: one transaction, and each as if it were alone."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import Connection, Engine, event, select
+
+from artifacts.errors import InvalidInputError, UnavailableError
+from registry.access.actors import ANONYMOUS, Actor, act_as
+from registry.access.log import note
+from registry.access.tables import actions
+from registry.catalogue.database import in_turn, reading
+from registry.catalogue.together import Together
+
+T = TypeVar("T")
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+WRITERS = 8
+SOON = 10.0
+
+
+@pytest.fixture
+def begun(database: Engine) -> list[int]:
+    """A number for each transaction that began."""
+    found: list[int] = []
+    event.listen(database, "begin", lambda _: found.append(len(found)))
+    return found
+
+
+def write(name: str) -> Callable[[Connection], str]:
+    """A change that says who made it, and fails where its name says so."""
+
+    def act(connection: Connection) -> str:
+        note(connection, "a.test", name, NOON)
+        if name == "refused":
+            raise InvalidInputError("it is refused")
+        if name == "broken":
+            raise ZeroDivisionError
+        return f"{name} is done"
+
+    return act
+
+
+def as_somebody(together: Together, name: str) -> str:
+    act_as(Actor(f"actor of {name}", ANONYMOUS.scopes))
+    return together.do(write(name))
+
+
+def written(database: Engine) -> set[tuple[str, str]]:
+    with reading(database) as connection:
+        return {(row.actor, row.target) for row in connection.execute(select(actions.c.actor, actions.c.target))}
+
+
+@contextmanager
+def asked_at_once(database: Engine, names: list[str]) -> Iterator[dict[str, "Future[str]"]]:
+    """All of them ask while somebody else writes, who ends when the context is left."""
+    together = Together(database)
+    with ThreadPoolExecutor(len(names)) as pool, in_turn(database):
+        found = {name: pool.submit(as_somebody, together, name) for name in names}
+        until(lambda: len(together._waiting) == len(names))
+        yield found
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    waited = threading.Event()
+    for _ in range(int(SOON * 100)):
+        if is_so():
+            return
+        waited.wait(0.01)
+    raise AssertionError("it never was")
+
+
+def test_those_who_wait_are_written_in_one_transaction_each_as_themselves(database: Engine, begun: list[int]) -> None:
+    names = [f"writer {number}" for number in range(WRITERS)]
+    with asked_at_once(database, names) as found:
+        begun.clear()
+    assert {name: one.result() for name, one in found.items()} == {name: f"{name} is done" for name in names}
+    assert len(begun) == 1
+    assert written(database) == {(f"actor of {name}", name) for name in names}
+
+
+def test_what_fails_changes_nothing_and_nobody_else_hears_of_it(database: Engine) -> None:
+    names = ["first", "refused", "second", "broken", "third"]
+    with asked_at_once(database, names) as found:
+        pass
+    assert [found[name].result() for name in ("first", "second", "third")] == [
+        "first is done",
+        "second is done",
+        "third is done",
+    ]
+    with pytest.raises(InvalidInputError, match="it is refused"):
+        found["refused"].result()
+    with pytest.raises(ZeroDivisionError):
+        found["broken"].result()
+    assert {target for _, target in written(database)} == {"first", "second", "third"}
+
+
+def test_all_are_told_where_nothing_can_be_written(database: Engine) -> None:
+    def refuse(_: object) -> None:
+        raise UnavailableError("the disk is full")
+
+    with asked_at_once(database, ["first", "second"]) as found:
+        event.listen(database, "begin", refuse)
+    event.remove(database, "begin", refuse)
+    for one in found.values():
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            one.result()
+    assert written(database) == set()
+
+
+@pytest.mark.databases
+def test_one_after_the_other_is_well_too(database: Engine) -> None:
+    together = Together(database)
+    assert [as_somebody(together, name) for name in ("one", "two")] == ["one is done", "two is done"]
+    with pytest.raises(InvalidInputError, match="it is refused"):
+        as_somebody(together, "refused")
+    assert {target for _, target in written(database)} == {"one", "two"}

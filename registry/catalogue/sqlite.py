@@ -25,7 +25,12 @@ def open_file(path: Path) -> Engine:
     foreign keys hold, and a writer waits for another one.
     """
     options = {_TURN: Turn()}
-    engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=as_json, execution_options=options)
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        json_serializer=as_json,
+        execution_options=options,
+        pool_use_lifo=True,  # the one that was used last still knows the pages that everybody asks for
+    )
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine

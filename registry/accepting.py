@@ -77,18 +77,30 @@ def accept(
     with store.writing():
         files, problems = _sent(manifest, store), Problems()
         inspect(manifest, files, problems, ask=None, warn=warn)
-        published = catalogue.would_change(manifest)
-        if published.changed and isinstance(manifest, Model):
+        if isinstance(manifest, Model) and catalogue.would_change(manifest).changed:
             with problems.noted():
-                check_geometry(manifest, Place(Document(None, str(published.reference))))
+                check_geometry(manifest, Place(Document(None, str(reference_of(manifest)))))
         problems.refuse()
         if dry_run:
-            return published
-        if not (published.changed and isinstance(store, CataloguedStore)):  # what was there may be damaged by now
-            store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))
-        published = catalogue.publish(manifest, provenance)
+            return catalogue.would_change(manifest)
+        published = _publish(manifest, provenance, store, catalogue)
         name_version(store, manifest)
     return published
+
+
+def _publish(manifest: Manifest, provenance: Provenance, store: BlobStore, catalogue: Catalogue) -> Published:
+    """One that the store finds in the catalogue is put nowhere else; published again, it repairs what is there."""
+    found_there = isinstance(store, CataloguedStore)
+    if not found_there:
+        _put(manifest, store)
+    published = catalogue.publish(manifest, provenance)
+    if found_there and not published.changed:
+        _put(manifest, store)
+    return published
+
+
+def _put(manifest: Manifest, store: BlobStore) -> None:
+    store.put(io.BytesIO(content(manifest)), name=str(reference_of(manifest)))
 
 
 def refuse_missing(blobs: Mapping[Digest, str], store: BlobStore) -> None:

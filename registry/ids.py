@@ -37,4 +37,4 @@ def moment(time: datetime) -> str:
     """The text of an aware ``time``, as the database and documents hold it: as long for every time."""
     if time.tzinfo is None:
         raise ValueError(f"a time without its zone: {time}")
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

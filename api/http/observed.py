@@ -11,7 +11,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from api.http.grace import tell_cut
 from api.http.logs import REQUEST_ID, TOLD, log
-from api.http.patience import patiently_received, patiently_sent
+from api.http.patience import announced, patiently_received, patiently_sent
 from api.http.places import LEAVE
 from api.http.service import Service
 from api.http.tally import UNROUTED
@@ -70,7 +70,7 @@ class Observed:
             await send(message)
 
         if scope["method"] in _WITH_BODY:
-            receive = patiently_received(receive, self._settings)
+            receive = patiently_received(receive, self._settings, announced(scope))
         self._tally.under_way.inc()
         try:
             with self._grace.over_this():

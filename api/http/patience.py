@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
-from litestar.types import Message, Receive, Send
+from litestar.types import HTTPScope, Message, Receive, Send
 
 from api.http.settings import Settings
 from artifacts.errors import InvalidInputError
+
+_LENGTHS: Final = (b"content-length", b"transfer-encoding")
 
 
 class TooSlowError(InvalidInputError):
@@ -16,13 +18,22 @@ class TooSlowError(InvalidInputError):
     code = "too-slow"
 
 
-def patiently_received(receive: Receive, settings: Settings) -> Receive:
-    """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them."""
+def announced(scope: HTTPScope) -> int | None:
+    """The bytes that a body has, where its head says so and nothing else."""
+    said = [value for name, value in scope["headers"] if name in _LENGTHS]
+    return int(said[0]) if len(said) == 1 and said[0].isdigit() else None
+
+
+def patiently_received(receive: Receive, settings: Settings, size: int | None = None) -> Receive:
+    """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them.
+
+    One of ``size`` bytes is over when these have come: nobody asks the server's core once more whether it is.
+    """
     silence, rate = settings.body_seconds, settings.least_rate
-    left, ended = silence, False
+    left, ended, came = silence, False, 0
 
     async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
-        nonlocal left, ended
+        nonlocal left, ended, came
         if ended:
             return await receive()
         began = time.monotonic()
@@ -38,6 +49,9 @@ def patiently_received(receive: Receive, settings: Settings) -> Receive:
             raise TooSlowError(what, next_step="send it again") from error
         if message["type"] == "http.request":
             left += len(message["body"]) / rate
+            came += len(message["body"])
+            if came == size:
+                message["more_body"] = False
         left -= time.monotonic() - began
         ended = not message.get("more_body", False)
         return message

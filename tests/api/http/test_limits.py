@@ -14,7 +14,7 @@ from litestar.testing import TestClient
 from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
 from api.http.limits import Buckets, TooManyRequestsError
-from api.http.patience import TooSlowError, patiently_received, patiently_sent
+from api.http.patience import TooSlowError, announced, patiently_received, patiently_sent
 from api.http.places import Places
 from api.http.serving import CONNECTIONS
 from api.http.settings import AT_ONCE, Bound, Settings
@@ -201,6 +201,28 @@ def test_a_body_may_take_the_time_that_its_bytes_give_it() -> None:
         return len([await received() for _ in range(20)])
 
     assert asyncio.run(read()) == 20
+
+
+def test_a_body_is_over_when_the_bytes_have_come_that_its_head_announced() -> None:
+    async def read() -> list[bool]:
+        received = patiently_received(_drop, Settings(), 3)
+        return [(await received())["more_body"] for _ in range(3)]
+
+    assert asyncio.run(read()) == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("headers", "size"),
+    [
+        ([(b"content-length", b"12")], 12),
+        ([(b"content-type", b"text/plain")], None),
+        ([(b"content-length", b"12"), (b"content-length", b"13")], None),
+        ([(b"content-length", b"-1")], None),
+        ([(b"content-length", b"12"), (b"transfer-encoding", b"chunked")], None),
+    ],
+)
+def test_what_a_head_announces(headers: list[tuple[bytes, bytes]], size: int | None) -> None:
+    assert announced({"headers": headers}) == size  # type: ignore[arg-type] # nothing else of it is asked
 
 
 def test_an_answer_that_nobody_takes_is_not_sent_for_ever() -> None:

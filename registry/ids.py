@@ -1,17 +1,40 @@
 """Times as text; and ids that sort by the time of their making: 48 bits of milliseconds, then 80 random ones."""
 
 import secrets
+import threading
 from datetime import UTC, datetime
 
 DIGITS = 26
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
 _RANDOM_BITS = 80
+_STEP_BITS = 64
+
+
+class _Tails:
+    """The random ends of ids: within a millisecond each is larger than the last one, by nobody knows how much."""
+
+    def __init__(self) -> None:
+        self._own = threading.Lock()
+        self._last = (0, 0)
+
+    def after(self, millisecond: int) -> int:
+        with self._own:
+            last, tail = self._last
+            tail += 1 + secrets.randbits(_STEP_BITS)
+            if millisecond != last or tail >> _RANDOM_BITS:  # the second after tens of thousands in a millisecond
+                tail = secrets.randbits(_RANDOM_BITS - 1)
+            self._last = (millisecond, tail)
+            return tail
+
+
+_tails = _Tails()
 
 
 def new_id(at: datetime, random: bytes | None = None) -> str:
-    """A fresh id; ids of later milliseconds sort later."""
-    tail = random if random is not None else secrets.token_bytes(_RANDOM_BITS // 8)
-    number = milliseconds(at) << _RANDOM_BITS | int.from_bytes(tail)
+    """A fresh id; ids of later milliseconds sort later, and so do later ones of one process."""
+    millisecond = milliseconds(at)
+    tail = int.from_bytes(random) if random is not None else _tails.after(millisecond)
+    number = millisecond << _RANDOM_BITS | tail
     return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(DIGITS)))
 
 

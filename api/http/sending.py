@@ -1,5 +1,6 @@
-"""A blob on its way out: by the server itself from the file where it can, else piece by piece."""
+"""A blob on its way out, piece by piece: each is read while the one before it is sent, waited for and counted."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,43 +13,50 @@ from api.http.ranges import Part
 from api.http.work import Work
 
 _PIECE: Final = 1 << 20
-_BY_PATH: Final = "http.response.pathsend"
 
 
 class BlobResponse(ASGIResponse):
     """A file, or a part of it."""
 
-    __slots__ = ("_part", "_path", "_whole", "_work")
+    __slots__ = ("_part", "_path", "_work")
 
     def __init__(self, path: Path, whole: int, part: Part | None, headers: Mapping[str, str], work: Work) -> None:
-        self._path, self._whole, self._part, self._work = path, whole, part, work
-        size = whole if part is None else part.size
+        self._path, self._part, self._work = path, part or Part(0, whole), work
         ranges = {} if part is None else {"content-range": part.of(whole)}
         super().__init__(
-            headers={**headers, **ranges, "content-length": str(size)},
+            headers={**headers, **ranges, "content-length": str(self._part.size)},
             media_type="application/octet-stream",
             status_code=200 if part is None else 206,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
-        if self._part is None and _BY_PATH in (scope.get("extensions") or {}):
-            await self.start_response(send)
-            await send({"type": _BY_PATH, "path": str(self._path)})  # type: ignore[arg-type]
-        else:
-            await self._send_pieces(send)
-
-    async def _send_pieces(self, send: Send) -> None:
-        file = await self._work.do(os.open, self._path, os.O_RDONLY | os.O_CLOEXEC)
+        at, end = self._part.start, self._part.start + self._part.size
+        file, piece = await self._work.do(_opened, self._path, at, min(_PIECE, end - at))
+        ahead: asyncio.Task[bytes] | None = None
         try:
             await self.start_response(send)
-            part = self._part or Part(0, self._whole)
-            at, end = part.start, part.start + part.size
             while at < end:
-                piece = await self._work.do(os.pread, file, min(_PIECE, end - at), at)
                 if not piece:
                     raise EOFError(f"{self._path} ends at {at}, before its end")
                 at += len(piece)
+                ahead = self._read(file, at, end) if at < end else None
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = b"" if ahead is None else await ahead
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            if ahead is not None:
+                await asyncio.wait([ahead])  # or it would read from what has the file's number next
             os.close(file)
+
+    def _read(self, file: int, at: int, end: int) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(self._work.do(os.pread, file, min(_PIECE, end - at), at))
+
+
+def _opened(path: Path, at: int, size: int) -> tuple[int, bytes]:
+    """A descriptor of the file, and its first piece."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return file, os.pread(file, size, at)
+    except OSError:
+        os.close(file)
+        raise

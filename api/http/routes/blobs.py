@@ -1,6 +1,7 @@
 """Blobs, by digest alone: read whole or in part, and uploaded by the paths of the OCI distribution protocol."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
@@ -20,6 +21,7 @@ from api.http.sending import BlobResponse
 from api.http.service import Service
 from api.http.uploading import Uploading
 from artifacts.digest import Digest, digest_bytes, parse_digest
+from artifacts.store import FileStore
 from artifacts.uploads import OutOfPlaceError
 
 _BYTES: Final = "application/octet-stream"
@@ -120,12 +122,16 @@ def _reading(service: Service) -> BaseRouteHandler:
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
             headers["content-type"] = _BYTES  # Litestar says it of no answer without a body
             return ASGIResponse(headers=headers, is_head_response=True)
-        path = await work.do(store.path, blob)
-        size = (await work.do(path.stat)).st_size
+        path, size = await work.do(_placed, store, blob)
         asked = part if same in (None, headers["etag"]) else None
         return BlobResponse(path, size, asked_part(asked, size), headers, work)
 
     return read_blob
+
+
+def _placed(store: FileStore, blob: Digest) -> tuple[Path, int]:
+    path = store.path(blob)
+    return path, path.stat().st_size
 
 
 def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:

@@ -84,6 +84,6 @@ async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening:
     loop.call_soon(listening)
     try:
         await server.serve()
-    except TimeoutError:  # something goes on beyond that: a file that nobody takes, which the server's core sends
+    except TimeoutError:  # something goes on beyond that: an answer that nobody takes
         # Granian tells tasks that are cancelled by then that they may end, and each would be a fault in the log.
         loop.set_exception_handler(lambda *_: None)

@@ -1,5 +1,6 @@
 """What was found before and still holds: bytes about what never changes, and what holds until anyone commits."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -8,34 +9,41 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What was found by a key that says all that it depends on; what was asked for longest ago goes first."""
+    """What was found by a key that says all that it depends on; what was asked for longest ago goes first.
+
+    Several threads may use it.
+    """
 
     def __init__(self, most: int) -> None:
         """``most``: bytes of all that is kept."""
         self._most = most
         self._size = 0
         self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._own = threading.Lock()
 
     def get(self, key: Hashable) -> T | None:
-        found = self._found.get(key)
-        if found is None:
-            return None
-        self._found.move_to_end(key)
-        return found[0]
+        with self._own:
+            found = self._found.get(key)
+            if found is None:
+                return None
+            self._found.move_to_end(key)
+            return found[0]
 
     def put(self, key: Hashable, found: T, size: int) -> None:
         """Keep ``found``, of ``size`` bytes with its key, unless it alone is a good part of all that may be kept."""
         if size > self._most // 8:
             return
-        _, before = self._found.pop(key, (None, 0))
-        self._size += size - before
-        self._found[key] = (found, size)
-        while self._size > self._most:
-            self._size -= self._found.popitem(last=False)[1][1]
+        with self._own:
+            _, before = self._found.pop(key, (None, 0))
+            self._size += size - before
+            self._found[key] = (found, size)
+            while self._size > self._most:
+                self._size -= self._found.popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        self._found.clear()
-        self._size = 0
+        with self._own:
+            self._found.clear()
+            self._size = 0
 
 
 class UntilCommitted(Generic[T]):

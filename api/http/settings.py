@@ -39,9 +39,10 @@ class Settings:
     is; the others wait ``lock_seconds`` for the store while its garbage is collected.
 
     ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that
-    is kept until anyone commits; ``lease_seconds`` how long a client that runs something may be silent;
-    ``ready_seconds`` how long what was found about database and store holds; ``last_seconds`` how long what has
-    begun may go on once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
+    is kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
+    client that runs something may be silent; ``ready_seconds`` how long what was found about database and store
+    holds; ``last_seconds`` how long what has begun may go on once the service is told to end; ``largest_page``
+    bounds what a client may ask for at once.
     """
 
     usual_body: int = 1 << 20

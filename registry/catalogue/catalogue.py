@@ -26,6 +26,7 @@ from registry.catalogue.queries import (
     PUBLISHED,
     READ,
     TEXT,
+    YANK,
     entries,
     entry,
     entry_of,
@@ -48,7 +49,7 @@ from registry.names import Kind, Name, Reference
 Clock = Callable[[], datetime]
 
 _ENTRY, _READ, _CONTENT = Lookup(ENTRY), Lookup(READ), Lookup(CONTENT)
-_PUBLISHED, _TEXT = Lookup(PUBLISHED), Lookup(TEXT)
+_PUBLISHED, _TEXT, _YANK = Lookup(PUBLISHED), Lookup(TEXT), Lookup(YANK)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
 
@@ -105,6 +106,11 @@ class Catalogue:
                 raise unknown_version(connection, reference)
         *of_entry, text, sources = row
         return entry_of(reference, of_entry), text, json.loads(sources)
+
+    def why_yanked(self, reference: Reference) -> str | None:
+        """The reason, where the version is yanked: all of a published version that can change."""
+        row = _YANK.ask(self._engine, key_of(reference))
+        return str(row[1]) if row is not None and row[0] else None
 
     def manifest(self, reference: Reference) -> Manifest:
         """The manifest as published. Raises as ``get``."""

@@ -39,6 +39,11 @@ def _read() -> Select[Any]:
     return _entry().add_columns(manifests.c.content, manifests.c.sources).where(_same(manifests, versions))
 
 
+def _yank() -> Select[Any]:
+    given = (yanks.c[column] == bindparam(column) for column in VERSION)
+    return select(yanks.c.yanked, yanks.c.reason).where(*given).order_by(yanks.c.position.desc()).limit(1)
+
+
 def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
     return and_(*(one.c[column] == other.c[column] for column in VERSION))
 
@@ -60,6 +65,8 @@ def _text() -> Select[Any]:
 
 ENTRY = _entry()
 READ = _read()
+YANK = _yank()
+"""The last yank row of one version."""
 CONTENT = _content()
 TEXT = _text()
 """Of the version that has a digest: at most one has."""

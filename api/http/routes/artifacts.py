@@ -10,7 +10,7 @@ from litestar.params import Parameter
 from api.http.conditional import JSON, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
-from api.http.kept import UntilCommitted
+from api.http.kept import Kept, UntilCommitted
 from api.http.pages import Cursor, Limit, bounded
 from api.http.service import Service
 from api.wire.artifacts import VersionDocument, VersionPage, listed_on_wire, version_document
@@ -19,7 +19,6 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import commits_of
-from registry.catalogue.entries import Entry
 from registry.catalogue.pages import Listed, Listing
 from registry.constraints import Constraint
 from registry.names import Kind, Name, Reference, parse_name, parse_target
@@ -27,6 +26,9 @@ from registry.versions import parse_version
 
 _ENTRY_BYTES = 1024
 """What an entry takes, roughly."""
+
+_Found = tuple[bytes, str]
+"""The document of a version, and its tag: the digest of what is published, another one where that is yanked."""
 
 _LONGEST_KEPT = 256
 """Characters of what is asked for, beyond which what is found is not kept: nobody asks so twice."""
@@ -72,7 +74,8 @@ def routes(service: Service) -> Router:
     """``/v1/artifacts``."""
     catalogue = service.registry.catalogue
     commits = commits_of(service.registry.database)
-    current: UntilCommitted[tuple[bytes, str]] = UntilCommitted(commits, service.settings.current_bytes)
+    usual: Kept[_Found] = Kept(service.settings.current_bytes)
+    current: UntilCommitted[_Found] = UntilCommitted(commits, service.settings.current_bytes)
     pages: UntilCommitted[bytes] = UntilCommitted(commits, service.settings.current_bytes)
 
     @get(
@@ -125,7 +128,7 @@ def routes(service: Service) -> Router:
         target = f"{kind}{name}"
         found, number = current.get(target)
         if found is None:
-            found = await service.work.look_up(_read, catalogue, target)
+            found = await service.work.look_up(_read, catalogue, usual, target)
             if len(target) <= _LONGEST_KEPT:
                 current.put(target, found, _ENTRY_BYTES + len(found[0]), number)
         text, tag = found
@@ -141,8 +144,21 @@ def _page(found: tuple[Listed, ...], most: int) -> VersionPage:
     return VersionPage(artifacts=tuple(map(listed_on_wire, shown)), next=more)
 
 
-def _read(catalogue: Catalogue, target: str) -> tuple[bytes, str]:
-    """The document of the version that ``target`` names, and its tag."""
+def _read(catalogue: Catalogue, usual: Kept[_Found], target: str) -> _Found:
+    """What the version is that ``target`` names. ``usual`` keeps what those are that are not yanked, for ever."""
+    reference = _named(catalogue, target)
+    found = usual.get(reference)
+    if found is not None and catalogue.why_yanked(reference) is None:
+        return found
+    entry, manifest, sources = catalogue.read(reference)
+    text = version_document(entry, manifest, sources)
+    if entry.yanked is not None:
+        return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
+    usual.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
+    return text, entry.digest
+
+
+def _named(catalogue: Catalogue, target: str) -> Reference:
     kind, name, wanted = parse_target(target)
     if wanted is None:
         raise InvalidInputError(
@@ -150,12 +166,10 @@ def _read(catalogue: Catalogue, target: str) -> tuple[bytes, str]:
             where=target,
             next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
         )
-    reference = _exact(kind, name, wanted)
-    if reference is None:
-        constraint = None if wanted == LATEST else Constraint.parse(wanted)
-        reference = catalogue.newest(kind, name, constraint).reference
-    entry, manifest, sources = catalogue.read(reference)
-    return version_document(entry, manifest, sources), _tag(entry)
+    exact = _exact(kind, name, wanted)
+    if exact is not None:
+        return exact
+    return catalogue.newest(kind, name, None if wanted == LATEST else Constraint.parse(wanted)).reference
 
 
 def _exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
@@ -163,13 +177,6 @@ def _exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
         return Reference(kind, name, parse_version(wanted))
     except InvalidInputError:
         return None
-
-
-def _tag(entry: Entry) -> str:
-    """Of the whole answer: what is published under the digest never changes, but may be yanked."""
-    if entry.yanked is None:
-        return entry.digest
-    return digest_bytes(f"{entry.digest} {entry.yanked}".encode())
 
 
 def _namespace(text: str) -> str:

@@ -1,5 +1,6 @@
 """Artifacts over HTTP: pages, one version, and what a client has already."""
 
+from collections.abc import Mapping
 from itertools import chain, repeat
 
 import msgspec
@@ -10,7 +11,7 @@ from api.wire.artifacts import VersionDocument, VersionPage, entry_of
 from api.wiring import Registry
 from artifacts.digest import digest_bytes
 from registry.catalogue.entries import Entry
-from registry.names import parse_reference
+from registry.names import Reference, parse_reference
 from tests.api.http.conftest import Client
 from tests.support.frameworks import publish_framework
 
@@ -79,6 +80,30 @@ def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client
     assert changed.headers["etag"] != tag
     catalogue.unyank(reference)
     assert client.get(path, headers={"if-none-match": tag}).status_code == 304
+
+
+def test_of_a_version_that_was_read_nothing_but_its_yank_is_read_again(
+    client: Client, shelf: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reference = "/v1/artifacts/framework/acme/ort@1.0.0", parse_reference("framework/acme/ort@1.0.0")
+    reads: list[Reference] = []
+    whole = shelf.catalogue.read
+
+    def read(asked: Reference) -> tuple[Entry, str, Mapping[str, str]]:
+        reads.append(asked)
+        return whole(asked)
+
+    monkeypatch.setattr(shelf.catalogue, "read", read)
+    first = client.get(path)
+    publish_framework(shelf.catalogue, shelf.store, "acme/other", "1.0.0")
+    assert client.get(path).content == first.content
+    assert reads == [reference]
+    for reason in ("wrong weights", "wrong labels"):
+        shelf.catalogue.yank(reference, reason)
+        assert client.get(path).json()["yanked"] == reason
+    shelf.catalogue.unyank(reference)
+    assert client.get(path).content == first.content
+    assert reads == [reference] * 3
 
 
 def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published_one(

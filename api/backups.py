@@ -4,6 +4,7 @@ The database is copied first. What it names is stored before it is named, and no
 that all of it is there when the blobs are copied, whatever is published, run and collected meanwhile.
 """
 
+import io
 import json
 import shutil
 from collections.abc import Sequence
@@ -140,14 +141,20 @@ def _read(folder: Path) -> _Backup:
 
 
 def _copy(source: FileStore, target: FileStore, digests: Sequence[Digest], progress: "Progress") -> Copied:
-    """Copy the blobs that ``target`` lacks; each is digested on its way."""
+    """Copy the blobs that ``target`` lacks; each is digested on its way. Nothing is written to ``source``."""
     there = set(target.list())
     paths: dict[Digest, Path] = {}
-    damaged = []
+    damaged: list[IntegrityError] = []
+    copied = 0
     for digest in digests:
         if digest in there:
             continue
         try:
+            with source.open(digest) as stream:
+                if isinstance(stream, io.BytesIO):  # it has no file, and needs none
+                    target.put(stream, digest, name=f"blob {digest}")
+                    copied += 1
+                    continue
             paths[digest] = source.path(digest)
         except BlobNotFoundError:
             what = f"blob {digest} is missing: it is named, and the store has none"
@@ -158,7 +165,7 @@ def _copy(source: FileStore, target: FileStore, digests: Sequence[Digest], progr
         if blob.digest != digest:
             damaged.append(mismatch(f"blob {digest}", digest, blob, next_step=REPAIR))
             target.delete(blob.digest)
-    return Copied(len(digests), len(paths), tuple(damaged))
+    return Copied(len(digests), copied + len(paths), tuple(damaged))
 
 
 def _unwritable(folder: Path, error: OSError) -> UnavailableError:

@@ -31,7 +31,7 @@ _tails = _Tails()
 
 
 def new_id(at: datetime, random: bytes | None = None) -> str:
-    """A fresh id; ids of later milliseconds sort later, and so do later ones of one process."""
+    """A fresh id; ids of later milliseconds sort later, and of one millisecond the later ones of one process."""
     millisecond = milliseconds(at)
     tail = int.from_bytes(random) if random is not None else _tails.after(millisecond)
     number = millisecond << _RANDOM_BITS | tail

@@ -51,6 +51,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         ends=threads(settings.end_threads),
         ask=threads(settings.ask_threads, settings.ask_seconds),
         long=threads(settings.long_threads, patience=None),
+        send=threads(settings.send_threads),
         kept=Kept(settings.kept_bytes),
         grace=Grace(settings.last_seconds),
     )

@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Final
 
 from litestar.enums import ScopeType
@@ -11,7 +12,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from api.http.grace import tell_cut
 from api.http.logs import REQUEST_ID, TOLD, log
-from api.http.patience import announced, patiently_received, patiently_sent
+from api.http.patience import TooSlowError, announced, patiently_received, patiently_sent
 from api.http.places import LEAVE
 from api.http.service import Service
 from api.http.tally import UNROUTED
@@ -73,13 +74,7 @@ class Observed:
             receive = patiently_received(receive, self._settings, announced(scope))
         self._tally.under_way.inc()
         try:
-            with self._grace.over_this():
-                await self._app(scope, receive, patiently_sent(answer, self._settings))
-        except asyncio.CancelledError:
-            if not self._grace.is_over:
-                raise
-            if not started:
-                await tell_cut(answer)
+            await self._answer(scope, receive, patiently_sent(answer, self._settings), lambda: started)
         finally:
             self._tally.under_way.dec()
             leave = LEAVE.get()
@@ -88,6 +83,24 @@ class Observed:
             self._tell(scope, status, time.perf_counter() - began)
         if not self._grace.is_over:
             await self._write_down(scope, status)
+
+    async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
+        """What cuts an answer that ``began`` stands in the log: nobody makes another one of it."""
+        try:
+            with self._grace.over_this():
+                await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._grace.is_over:
+                raise
+            if began():
+                TOLD.set("cut: the service ended")
+            else:
+                await tell_cut(send)
+        except Exception as error:
+            TOLD.set(f"cut: {error}")
+            if not isinstance(error, TooSlowError):
+                log.error("an answer was cut", exc_info=error)
+            raise
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:
         """What was refused, and what was to change something and failed, for those who ask who did what."""

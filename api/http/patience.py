@@ -60,16 +60,17 @@ def patiently_received(receive: Receive, settings: Settings, size: int | None = 
 
 
 def patiently_sent(send: Send, settings: Settings) -> Send:
-    """The pieces of an answer: one that the client does not take for so long is the last."""
+    """The pieces of an answer: one that is not taken in that time, and what the least rate gives it, is the last."""
 
     async def sent(message: Message) -> None:
-        if not message.get("more_body", False):
+        if message["type"] != "http.response.body" or not message["more_body"]:
             await send(message)
             return
+        seconds = settings.body_seconds + len(message["body"]) / settings.least_rate
         try:
-            async with asyncio.timeout(settings.body_seconds):
+            async with asyncio.timeout(seconds):
                 await send(message)
         except TimeoutError as error:
-            raise TooSlowError(f"the client took nothing for {settings.body_seconds:g} seconds") from error
+            raise TooSlowError(f"the client did not take the next piece in {seconds:.0f} seconds") from error
 
     return sent

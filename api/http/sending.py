@@ -16,12 +16,14 @@ _PIECE: Final = 1 << 20
 
 
 class BlobResponse(ASGIResponse):
-    """A file, or a part of it."""
+    """A file or its bytes, or a part of them. ``work`` has a thread for the next piece of every answer that began."""
 
-    __slots__ = ("_part", "_path", "_work")
+    __slots__ = ("_part", "_source", "_work")
 
-    def __init__(self, path: Path, whole: int, part: Part | None, headers: Mapping[str, str], work: Work) -> None:
-        self._path, self._part, self._work = path, part or Part(0, whole), work
+    def __init__(
+        self, source: Path | bytes, whole: int, part: Part | None, headers: Mapping[str, str], work: Work
+    ) -> None:
+        self._source, self._part, self._work = source, part or Part(0, whole), work
         ranges = {} if part is None else {"content-range": part.of(whole)}
         super().__init__(
             headers={**headers, **ranges, "content-length": str(self._part.size)},
@@ -31,22 +33,30 @@ class BlobResponse(ASGIResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         at, end = self._part.start, self._part.start + self._part.size
-        file, piece = await self._work.do(_opened, self._path, at, min(_PIECE, end - at))
+        if isinstance(self._source, bytes):
+            await self.start_response(send)
+            await send({"type": "http.response.body", "body": self._source[at:end], "more_body": True})
+        else:
+            await self._send_file(self._source, at, end, send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_file(self, path: Path, at: int, end: int, send: Send) -> None:
+        file, piece = await self._work.do(_opened, path, at, min(_PIECE, end - at))
         ahead: asyncio.Task[bytes] | None = None
         try:
             await self.start_response(send)
             while at < end:
                 if not piece:
-                    raise EOFError(f"{self._path} ends at {at}, before its end")
+                    raise EOFError(f"{path} ends at {at}, before its end")
                 at += len(piece)
                 ahead = self._read(file, at, end) if at < end else None
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 piece = b"" if ahead is None else await ahead
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            if ahead is not None:
-                await asyncio.wait([ahead])  # or it would read from what has the file's number next
-            os.close(file)
+            try:
+                await asyncio.gather(*([] if ahead is None else [ahead]), return_exceptions=True)
+            finally:
+                os.close(file)  # nobody reads from it any more: it may be another file's number next
 
     def _read(self, file: int, at: int, end: int) -> "asyncio.Task[bytes]":
         return asyncio.create_task(self._work.do(os.pread, file, min(_PIECE, end - at), at))

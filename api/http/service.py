@@ -18,7 +18,8 @@ class Service:
 
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
     who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
-    searched for, ``long`` for what reads all that there is. Whatever else is asked for is ``work``.
+    searched for, ``long`` for what reads all that there is, ``send`` for the pieces of blobs on their way out. Whatever
+    else is asked for is ``work``.
     """
 
     registry: Registry
@@ -29,6 +30,7 @@ class Service:
     ends: Work
     ask: Work
     long: Work
+    send: Work
     kept: Kept[bytes]
     grace: Grace
     tally: Tally = field(default_factory=Tally)
@@ -37,4 +39,4 @@ class Service:
     @property
     def works(self) -> tuple[Work, ...]:
         """All threads."""
-        return self.work, self.prompt, self.ends, self.ask, self.long
+        return self.work, self.prompt, self.ends, self.ask, self.long, self.send

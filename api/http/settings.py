@@ -58,6 +58,7 @@ class Settings:
     ask_threads: int = 3
     ask_seconds: float = 60.0
     long_threads: int = 2
+    send_threads: int = 4
     lock_seconds: float = 10.0
     waiting: int = 256
     kept_bytes: int = 64 << 20

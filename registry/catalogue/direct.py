@@ -1,12 +1,14 @@
 """Statements that are put all the time: made once, and put to SQLite without a detour."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, Table, insert
 from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import OperationalError
 
 from registry.catalogue.database import reading, translated
 
@@ -54,7 +56,8 @@ class Lookup:
         if connection.dialect.name != "sqlite":
             row = connection.execute(self.statement, given).first()
             return None if row is None else tuple(row)
-        rows = self._found(connection.connection.cursor(), given)
+        with _as_usual(self._text):
+            rows = self._found(connection.connection.cursor(), given)
         return rows[0] if rows else None
 
     def _found(self, cursor: DBAPICursor, given: Mapping[str, Any]) -> Sequence[Row]:
@@ -81,7 +84,17 @@ class Insertion:
             connection.execute(self._statement, list(rows))
             return
         values = [tuple(map(_made, self._makers, (row[name] for name in self._names))) for row in rows]
-        connection.connection.cursor().executemany(self._text, values)
+        with _as_usual(self._text):
+            connection.connection.cursor().executemany(self._text, values)
+
+
+@contextmanager
+def _as_usual(text: str) -> Iterator[None]:
+    """What tells a database that fails from what was asked of it is raised as SQLAlchemy would."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OperationalError(text, None, error) from error
 
 
 def _made(maker: _Made, value: Any) -> Any:  # noqa: ANN401 - of any column

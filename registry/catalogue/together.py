@@ -8,12 +8,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from artifacts.errors import UnavailableError
-from registry.catalogue.database import in_turn, transaction, writing
+from registry.catalogue.database import in_turn, transaction, translated, writing
 
 T = TypeVar("T")
-_MOST: Final = 64
-"""Of those that are written together: whoever is not among them waits for all of these."""
+_ONE: Final = "one_of_several"
 
 
 @dataclass(slots=True, eq=False)
@@ -25,8 +23,23 @@ class _Asked(Generic[T]):
     done: tuple[T] | None = None
     error: Exception | None = None
 
-    def do(self, connection: Connection) -> T:
-        return self.context.run(self.act, connection)
+    def do(self, connection: Connection) -> "tuple[T] | Exception":
+        """What it came to; where it failed, nothing of it is left in the transaction.
+
+        Raises:
+            sqlite3.Error: the transaction cannot go on.
+        """
+        put = connection.connection.cursor().execute
+        put(f"SAVEPOINT {_ONE}")
+        outcome: tuple[T] | Exception
+        try:
+            with translated(connection.engine):
+                outcome = (self.context.run(self.act, connection),)
+        except Exception as error:  # noqa: BLE001 - whoever asked raises it
+            put(f"ROLLBACK TO {_ONE}")
+            outcome = error
+        put(f"RELEASE {_ONE}")
+        return outcome
 
     @property
     def is_over(self) -> bool:
@@ -43,7 +56,7 @@ class Together:
     """Writes what is asked of it, each change whole or not at all, and on the disk when ``do`` returns.
 
     Whoever has the turn to write does so for all who wait for it by then, in one transaction. Where one of them fails,
-    that is undone, and each has a transaction of its own: nobody hears of another's error.
+    that one alone is undone: nobody hears of another's error.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -54,7 +67,7 @@ class Together:
     def do(self, act: Callable[[Connection], T]) -> T:
         """What ``act`` returns or raises, in a transaction that writes.
 
-        Another thread may call it, in the context of this one, and again where that was undone.
+        Another thread may call it, in the context of this one.
 
         Raises:
             UnavailableError: as ``writing``. It may be written all the same, where others were about to.
@@ -78,44 +91,18 @@ class Together:
         """It and those that wait, which wait no longer."""
         with self._own:
             self._waiting.pop(asked, None)
-            others = list(self._waiting)[: _MOST - 1]
-            for one in others:
-                del self._waiting[one]
+            others = list(self._waiting)
+            self._waiting.clear()
         return [asked, *others]
 
     def _write(self, batch: list[_Asked[Any]]) -> None:
-        if len(batch) == 1:
-            self._write_alone(batch[0])
-            return
         try:
             with transaction(self._engine) as connection:
-                done = _done(batch, connection)
-        except UnavailableError as error:  # nothing could begin or be kept, whosever it was
-            for one in batch:
-                one.error = error
-        except Exception:  # noqa: BLE001 - it is raised again where it belongs
-            for one in batch:
-                self._write_alone(one)
-        else:
-            for one, result in zip(batch, done, strict=True):
-                one.done = (result,)
-
-    def _write_alone(self, asked: _Asked[Any]) -> None:
-        try:
-            with transaction(self._engine) as connection:
-                result = asked.do(connection)
-        except Exception as error:  # noqa: BLE001 - raised by whoever asked
-            asked.error = error
-        else:
-            asked.done = (result,)
-
-
-class _OneFailed(Exception):  # noqa: N818 - nobody outside sees it
-    """One of several changes did, for whatever reason."""
-
-
-def _done(batch: list[_Asked[Any]], connection: Connection) -> list[Any]:
-    try:
-        return [one.do(connection) for one in batch]
-    except Exception as error:
-        raise _OneFailed from error
+                outcomes = [one.do(connection) for one in batch]
+        except Exception as error:  # noqa: BLE001 - nothing could begin or be kept, whosever it was
+            outcomes = [error] * len(batch)
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                one.error = outcome
+            else:
+                one.done = outcome

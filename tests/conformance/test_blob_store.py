@@ -25,7 +25,6 @@ from artifacts.oci.client import RegistryClient
 from artifacts.oci.mirrored import MirroredRepository
 from artifacts.oci.store import OciStore
 from artifacts.store import BlobNotFoundError, BlobStore, read, verify
-from registry.catalogued import CataloguedStore
 from tests.support.registry_server import RegistryServer
 from tests.support.serving import Served, service
 
@@ -42,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-EMBEDDED = ("local", "beside a catalogue", "memory", "oci", "mirrored")
+EMBEDDED = ("local", "memory", "oci", "mirrored")
 ON_A_SERVER = ("http", "http behind a folder")
 
 
@@ -52,8 +51,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
         return MemoryStore()
     if request.param == "local":
         return LocalStore(tmp_path / "store")
-    if request.param == "beside a catalogue":
-        return CataloguedStore(tmp_path / "store", lambda _: None)
     if request.param in ON_A_SERVER:
         served: Served = request.getfixturevalue("served")
         empty(kept(served))

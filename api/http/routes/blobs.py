@@ -1,5 +1,6 @@
 """Blobs, by digest alone: read whole or in part, and uploaded by the paths of the OCI distribution protocol."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -122,14 +123,19 @@ def _reading(service: Service) -> BaseRouteHandler:
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
             headers["content-type"] = _BYTES  # Litestar says it of no answer without a body
             return ASGIResponse(headers=headers, is_head_response=True)
-        path, size = await work.do(_placed, store, blob)
+        source, size = await work.do(_found, store, blob)
         asked = part if same in (None, headers["etag"]) else None
-        return BlobResponse(path, size, asked_part(asked, size), headers, work)
+        return BlobResponse(source, size, asked_part(asked, size), headers, service.send)
 
     return read_blob
 
 
-def _placed(store: FileStore, blob: Digest) -> tuple[Path, int]:
+def _found(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
+    """Its file and size; of a blob that has none, its bytes: whoever reads makes no file."""
+    with store.open(blob) as stream:
+        if isinstance(stream, io.BytesIO):
+            content = stream.getvalue()
+            return content, len(content)
     path = store.path(blob)
     return path, path.stat().st_size
 

@@ -97,9 +97,10 @@ class Observed:
             else:
                 await tell_cut(send)
         except Exception as error:
-            TOLD.set(f"cut: {error}")
-            if not isinstance(error, TooSlowError):
-                log.error("an answer was cut", exc_info=error)
+            cause = error.__cause__ or error  # Litestar says that the answer had begun, from what happened
+            TOLD.set(f"cut: {cause}")
+            if not isinstance(cause, TooSlowError):
+                log.error("an answer was cut", exc_info=cause)
             raise
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:

@@ -99,7 +99,13 @@ def test_what_was_restored_runs(registry: Commands, runnable: Path) -> None:
     assert (run["outcome"], run["isolation"]) == ("done", "container")
 
 
-@pytest.mark.parametrize("sort", ["file in a tree", "layer", "manifest of the image"])
+def test_the_lost_file_of_a_manifest_is_no_loss_since_the_catalogue_has_it(tiny: Commands, lock: Path) -> None:
+    _, digest = named(tiny, lock)["manifest of the image"]
+    place(tiny, digest).unlink()
+    assert tiny.done("verify")["damaged"] == []
+
+
+@pytest.mark.parametrize("sort", ["file in a tree", "layer"])
 def test_a_missing_file_stops_a_run_before_it_starts(tiny: Commands, lock: Path, sort: str) -> None:
     name, digest = named(tiny, lock)[sort]
     before = rows(tiny)

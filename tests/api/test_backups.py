@@ -6,14 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from api.cli.main import run
+from artifacts.digest import Digest
+from artifacts.local import LocalStore
+from artifacts.store import read
+from registry.manifests import plain
+from registry.manifests.identity import content
 from tests.support import tiny
 from tests.support.commands import Commands
+from tests.support.frameworks import framework
 from tests.support.locked import flip
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.registry_server import RegistryServer
+from tests.support.serving import service
 
 Said = Callable[..., dict[str, Any]]
 
@@ -91,3 +99,17 @@ def test_blobs_of_a_repository_are_restored_to_wherever_they_shall_be(
     where = ["--remote"] if variables else []
     found = said(0, "new", "verify", *where)
     assert (found["damaged"], found["blobs"] >= copied["blobs"]) == ([], True)
+
+
+def test_a_backup_has_the_manifests_that_a_service_published_and_writes_nothing_where_they_are(
+    said: Said, tmp_path: Path
+) -> None:
+    with service(tmp_path / "old") as served:
+        published = httpx.post(f"{served.url}/v1/artifacts", json={"manifest": plain(framework("acme/ort", "1.0.0"))})
+    digest = Digest(published.json()["digest"])
+    assert said(0, "old", "backup", tmp_path / "backup")["damaged"] == []
+    assert list(LocalStore(tmp_path / "old" / "blobs").list()) == []
+    assert list(LocalStore(tmp_path / "backup" / "blobs").list()) == [digest]
+    said(0, "new", "restore", tmp_path / "backup")
+    assert read(LocalStore(tmp_path / "new" / "blobs"), digest, name="it") == content(framework("acme/ort", "1.0.0"))
+    assert [one["digest"] for one in said(0, "new", "list")["artifacts"]] == [digest]

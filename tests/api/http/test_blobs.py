@@ -1,15 +1,19 @@
 """Blobs over HTTP: read by digest, whole and in part; uploaded in pieces; what is wrong with either is told."""
 
 import io
+import json
+import logging
+import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
 from litestar.testing import TestClient
 
 from api.http.app import create_app
+from api.http.logs import JsonLines
 from api.wiring import Registry
 from artifacts.digest import Digest, digest_bytes
 from artifacts.http.client import connect, session_with
@@ -252,3 +256,19 @@ def test_blobs_come_in_behind_a_proxy_with_a_prefix(
         with store.open(DIGEST) as stream:
             assert stream.read() == CONTENT
     assert registry.store.exists(DIGEST)
+
+
+def test_an_answer_that_is_cut_says_so_in_the_log(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    digest = sent(client)
+    read = os.pread
+    monkeypatch.setattr("os.pread", lambda file, size, at: b"" if at else read(file, size, at))
+    with caplog.at_level(logging.INFO), suppress(Exception):
+        client.get(f"/v1/blobs/{digest}")
+    lines = [json.loads(JsonLines().format(one)) for one in caplog.records if one.name == "benchlock"]
+    (answered,) = [one for one in lines if one["message"] == "answered" and one["method"] == "GET"]
+    assert answered["told"].startswith("cut: ")
+    assert "before its end" in answered["told"]
+    (fault,) = [one for one in lines if one["level"] == "error"]
+    assert "EOFError" in fault["error"]

@@ -238,6 +238,21 @@ def test_an_answer_that_nobody_takes_is_not_sent_for_ever() -> None:
         asyncio.run(send())
 
 
+def test_a_large_piece_may_take_the_time_that_its_bytes_give_it() -> None:
+    async def send() -> int:
+        came: list[object] = []
+
+        async def taken(message: object) -> None:
+            await asyncio.sleep(0.05)
+            came.append(message)
+
+        sent = patiently_sent(taken, Settings(body_seconds=0.01, least_rate=1000))
+        await sent({"type": "http.response.body", "body": b"x" * 60_000, "more_body": True})
+        return len(came)
+
+    assert asyncio.run(send()) == 1
+
+
 def test_who_would_write_while_garbage_is_removed_is_told_to_come_again(registry: Registry) -> None:
     with TestClient(create_app(registry, Settings(lock_seconds=0.01)), raise_server_exceptions=False) as client:
         put = partial(client.post, "/v1/blobs/uploads", params={"digest": digest_bytes(b"a blob")}, content=b"a blob")

@@ -195,3 +195,15 @@ def test_a_version_is_yanked_and_admitted_again(client: Client, registry: Regist
     assert client.post("/v1/yanks", json=undo).json() == {"target": target, "yanked": False, "changed": True}
     assert registry.catalogue.get(reference).yanked is None
     assert client.post("/v1/yanks", json=yank | {"target": "model/nobody@1.0.0"}).status_code == 404
+
+
+def test_a_published_manifest_is_read_as_a_blob_and_reading_writes_nothing(client: Client, registry: Registry) -> None:
+    content = canonical(FRAMEWORK)
+    digest = client.post("/v1/artifacts", json={"manifest": FRAMEWORK}).json()["digest"]
+    with registry.store.collecting():  # whoever writes waits for it
+        whole, part = (client.get(f"/v1/blobs/{digest}", headers=more) for more in ({}, {"range": "bytes=5-9"}))
+        head = client.head(f"/v1/blobs/{digest}")
+    assert (whole.status_code, whole.content) == (200, content)
+    assert (part.status_code, part.content) == (206, content[5:10])
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(content)))
+    assert list(registry.store.list()) == []

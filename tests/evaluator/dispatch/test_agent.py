@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
@@ -20,9 +20,10 @@ from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
+from evaluator.dispatch.tables import jobs
 from evaluator.dispatch.times import boot_id
 from evaluator.runner.host import this_host
-from registry.catalogue.database import changing
+from registry.catalogue.database import changing, reading
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
 from tests.support.stub_harness import events
@@ -118,23 +119,24 @@ class Cut(SqlQueue):
 def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(site: Site) -> None:
     job = site.submit(60)
     queue = Cut(site.database, site.queue._now, site.times)
-    held: list[bool] = []
+    ends: list[float] = []
+    over: list[float] = []
 
     def cut() -> None:
         queue.away = True
-
-    def look() -> None:
-        held.append(site.job(job).state == "leased")
+        with reading(site.database) as connection:
+            left = connection.execute(select(jobs.c.lease_until).where(jobs.c.id == job)).scalar_one()
+            ends.append(time.monotonic() + left - queue._clock.now(connection))
 
     threads = [
         later(lambda: events(site.log), cut),
-        later(lambda: queue.away and not running(site), look),
+        later(lambda: queue.away and not running(site), lambda: over.append(time.monotonic())),
     ]
     agent = site.agent(queue=queue)
     agent.work(once=True)
     for thread in threads:
         thread.join()
-    assert held == [True]
+    assert over[0] < ends[0]
     assert site.job(job).state in ("queued", "delayed", "leased")
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -169,7 +170,7 @@ def test_a_worker_that_waits_for_work_is_told_of_it(team: Team, lock: str) -> No
 def test_a_line_has_the_id_of_the_answer_and_no_secret(team: Team) -> None:
     answer = team.client.get("/artifacts", params={"kind": "model"}, headers={"x-request-id": "seen-in-both"})
     assert answer.headers["x-request-id"] == "seen-in-both"
-    text = _lines(team.nginx, "seen-in-both")
+    text = _lines(team.nginx.lines, "seen-in-both")
     line = next(json.loads(one) for one in text.splitlines() if "seen-in-both" in one)
     assert (line["client"], line["method"], line["path"], line["status"]) == ("127.0.0.1", "GET", "/v1/artifacts", 200)
     assert team.headers["authorization"].removeprefix("Bearer ") not in text
@@ -181,15 +182,17 @@ def test_the_service_knows_who_asks_the_proxy_and_believes_nobody_else(team: Tea
     said = {"x-request-id": "from-elsewhere", "x-forwarded-for": "192.0.2.1"}
     with httpx.Client(transport=transport, base_url=team.client.base_url, headers=team.headers) as elsewhere:
         assert elsewhere.get("/artifacts", headers=said).is_success
-    lines = [json.loads(one) for one in team.served.log.read_text().splitlines() if "from-elsewhere" in one]
+    lines = [
+        json.loads(one) for one in _lines(team.served.log, "from-elsewhere").splitlines() if "from-elsewhere" in one
+    ]
     assert [one["client"] for one in lines] == ["127.0.0.2"]
 
 
-def _lines(nginx: Nginx, wanted: str) -> str:
-    """The proxy's log with ``wanted`` in a whole line: it writes a line after the answer is gone."""
+def _lines(log: Path, wanted: str) -> str:
+    """A log with ``wanted`` in a whole line: the proxy and the service write a line after the answer is gone."""
     end, text = time.monotonic() + 60, ""
     while time.monotonic() < end:
-        text = nginx.lines.read_text()
+        text = log.read_text()
         if any(wanted in line for line in text.splitlines(keepends=True) if line.endswith("\n")):
             return text
         time.sleep(0.05)

@@ -26,6 +26,7 @@ from benchmarks.transferring.peers import versions
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 SMALL, LARGE = 1_000, 100_000
 CLIENTS = (1, 16)
+_WARM_S = 1
 
 METHOD = """\
 Requests are sent by wrk, with one thread, over as many connections as there are clients, each a request after the
@@ -34,7 +35,9 @@ SQLite, each served by one process; benchlock's commits are on the disk when the
 ahead log), MLflow's are as it configures SQLite itself. Register is one version more: a manifest of a framework,
 checked and published, beside a version of a registered model. A page is the 100 versions of a name. Of docker-registry
 a manifest of a repository is read by its digest. The bare route is a Litestar application that answers with a few
-bytes. A rate is the median over the rounds, so is p99, the time that a hundredth of the answers exceed. A start is from
+bytes. Each measurement follows a second of the same requests that does not count: what another server was still asked
+when its own measurement ended would be load for this one, and what lay idle since the last round is read from the disk
+again. A rate is the median over the rounds, so is p99, the time that a hundredth of the answers exceed. A start is from
 the process to its first answer.
 """
 
@@ -91,9 +94,10 @@ def started(folder: Path, options: argparse.Namespace) -> Iterator[Answering]:
 def rates(
     server: Answering, asked: Requests, taken: defaultdict[Key, list[Answered]], seconds: float, folder: Path
 ) -> None:
-    """Every way of one server, once."""
+    """Every way of one server, once, and warm."""
     for way, lines in asked.items():
         for clients in CLIENTS:
+            ask(server.url, lines, clients, _WARM_S, folder)
             key = Key(server.title, server.versions, way, clients)
             taken[key].append(ask(server.url, lines, clients, seconds, folder))
 

@@ -95,11 +95,10 @@ def in_turn(engine: Engine) -> AbstractContextManager[None]:
 def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
     """What ``writing`` is for who has the turn; the only writer, where it is ``alone``. Raises as ``writing``."""
     options = {"writes": True} if alone else {}
-    with translated(engine), engine.connect() as connection:
-        with connection.execution_options(**options).begin():
-            yield connection
-        if engine.dialect.name == "sqlite":
-            sqlite.committed(connection)
+    with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+        yield connection
+    if engine.dialect.name == "sqlite":
+        sqlite.committed(engine)
 
 
 @contextmanager

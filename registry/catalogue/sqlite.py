@@ -60,10 +60,10 @@ def in_turn(engine: Engine) -> Iterator[None]:
         turn.leave()
 
 
-def committed(connection: Connection) -> None:
-    """To be told after each commit of rows: sometimes a thread begins to move them from the log into the file."""
-    checkpoints: Checkpoints = connection.get_execution_options()[_CHECKPOINTS]
-    checkpoints.after(connection)
+def committed(engine: Engine) -> None:
+    """To be told after each commit: sometimes a thread begins to move what the log has into the file."""
+    checkpoints: Checkpoints = engine.get_execution_options()[_CHECKPOINTS]
+    checkpoints.committed(engine)
 
 
 class Commits:

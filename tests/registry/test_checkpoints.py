@@ -12,21 +12,21 @@ import pytest
 from sqlalchemy import Connection, Engine, PoolProxiedConnection
 
 from registry.access.log import note
-from registry.catalogue.checkpoints import NAME, PAGES
+from registry.catalogue.checkpoints import EVERY, NAME, PAGES
 from registry.catalogue.database import reading
 from registry.catalogue.together import Together
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 FRAME = 4096 + 24  # bytes of a page in the log
-MANY = 300  # rows, after which there was a checkpoint
+MANY = 2 * EVERY  # after which there was a checkpoint
 
 
 def write(target: str = "x") -> Callable[[Connection], None]:
     return lambda connection: note(connection, "a.test", target, NOON)
 
 
-def write_many(together: Together, rows: int = MANY, target: str = "x") -> None:
-    for _ in range(rows):
+def write_many(together: Together, commits: int = MANY, target: str = "x") -> None:
+    for _ in range(commits):
         together.do(write(target))
     for thread in threading.enumerate():
         if thread.name == NAME:
@@ -54,7 +54,7 @@ def test_what_was_committed_comes_into_the_file_while_it_is_open(database: Engin
     write_many(together, 20)
     assert rows_in(database, tmp_path, log=False) == 0
     write_many(together)
-    assert 200 < rows_in(database, tmp_path, log=False) <= MANY + 20
+    assert EVERY <= rows_in(database, tmp_path, log=False) <= MANY + 20
     assert rows_in(database, tmp_path, log=True) == MANY + 20
 
 

@@ -1,6 +1,6 @@
 """What `benchlock serve` answers in a second, beside MLflow's tracking server, docker-registry and a bare route.
 
-One interleaved run: every round measures every way of every server once.
+One interleaved run: every round measures every way of every server once, one way of all servers after the other.
 """
 
 import argparse
@@ -10,13 +10,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
-from benchmarks.answering.blobs import BlobTaken, blob_rates
+from benchmarks.answering.blobs import ROOTS, BlobTaken, blob_rates
 from benchmarks.answering.load import Answered, ask
 from benchmarks.answering.report import Key, bars, blobs_table, rates_table, starts_table
 from benchmarks.answering.servers import Answering, Bare, Benchlock, Manifests, MlflowTracking, Requests
@@ -37,8 +37,9 @@ checked and published, beside a version of a registered model. A page is the 100
 a manifest of a repository is read by its digest. The bare route is a Litestar application that answers with a few
 bytes. Each measurement follows a second of the same requests that does not count: what another server was still asked
 when its own measurement ended would be load for this one, and what lay idle since the last round is read from the disk
-again. A rate is the median over the rounds, so is p99, the time that a hundredth of the answers exceed. A start is from
-the process to its first answer.
+again. A rate is the median over the rounds, so is p99, the time that a hundredth of the answers exceed; how many times
+another's rate is the median of the rounds' own ratios, of what was measured seconds apart. A blob is sent by curl to
+each, and then read from each in turn, five times a round. A start is from the process to its first answer.
 """
 
 
@@ -50,15 +51,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="benchlock-service-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
         servers = [stack.enter_context(closing(one)) for one in started(folder, options)]
-        asked = [server.requests() for server in servers]
+        stores = [server for server in servers if server.title in ROOTS and server.versions in (SMALL, 0)]
+        asked = {server: server.requests() for server in servers}
         taken: defaultdict[Key, list[Answered]] = defaultdict(list)
         blobs: defaultdict[str, list[BlobTaken]] = defaultdict(list)
         for number in range(options.rounds):
-            for server, requests in zip(servers, asked, strict=True):
-                rates(server, requests, taken, options.seconds, folder)
-            for server in servers:
-                if server.title in ("benchlock", "docker-registry") and server.versions in (SMALL, 0):
-                    blobs[server.title].append(blob_rates(server, options.mebibytes, number, folder))
+            rates(asked, taken, options.seconds, folder)
+            for title, found in blob_rates(stores, options.mebibytes, number, folder).items():
+                blobs[title].append(found)
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
         memory = {(server.title, server.versions): (server.started_in, server.memory()) for server in servers}
     took = f"{(time.monotonic() - start) / 60:.0f} minutes, {options.rounds} rounds"
@@ -92,14 +92,15 @@ def started(folder: Path, options: argparse.Namespace) -> Iterator[Answering]:
 
 
 def rates(
-    server: Answering, asked: Requests, taken: defaultdict[Key, list[Answered]], seconds: float, folder: Path
+    asked: Mapping[Answering, Requests], taken: defaultdict[Key, list[Answered]], seconds: float, folder: Path
 ) -> None:
-    """Every way of one server, once, and warm."""
-    for way, lines in asked.items():
-        for clients in CLIENTS:
-            ask(server.url, lines, clients, _WARM_S, folder)
+    """Every way of every server once, and warm; of one way the servers after each other."""
+    ways = dict.fromkeys(way for requests in asked.values() for way in requests)
+    for way, clients, (server, requests) in product(ways, CLIENTS, asked.items()):
+        if way in requests:
+            ask(server.url, requests[way], clients, _WARM_S, folder)
             key = Key(server.title, server.versions, way, clients)
-            taken[key].append(ask(server.url, lines, clients, seconds, folder))
+            taken[key].append(ask(server.url, requests[way], clients, seconds, folder))
 
 
 def parsed() -> argparse.Namespace:

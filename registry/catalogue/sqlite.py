@@ -131,4 +131,4 @@ def _insist(connection: sqlite3.Connection, statement: str) -> None:
 
 def _begin(connection: Connection) -> None:
     immediate = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    connection.connection.cursor().execute("BEGIN IMMEDIATE" if immediate else "BEGIN")

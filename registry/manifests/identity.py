@@ -31,14 +31,20 @@ def content(manifest: Manifest) -> bytes:
     Raises:
         InvalidInputError: a file still has a source, or no digest or size yet.
     """
-    global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
     last, text = _LAST
-    if last is manifest:
-        return text
+    return text if last is manifest else _remembered(manifest, canonical(_published(manifest)))
+
+
+def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
+    """It as JSON values. Raises as ``content``."""
     for index, file in enumerate(files_of(manifest)):
         if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
             raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
-    text = canonical(plain(manifest))
+    return plain(manifest)
+
+
+def _remembered(manifest: Manifest, text: bytes) -> bytes:
+    global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
     _LAST = (manifest, text)
     return text
 
@@ -93,7 +99,11 @@ def parse_content(value: Mapping[str, Any]) -> Manifest:
         InvalidInputError: it is no JSON, or breaks a rule of manifests.
     """
     text = canonical(value)
-    return _checked(Document(msgspec.json.decode(text), digest_bytes(text)))
+    document = Document(msgspec.json.decode(text), digest_bytes(text))
+    manifest = _checked(document)
+    if _published(manifest) == document.value:  # as nearly always: then this is its content
+        _remembered(manifest, text)
+    return manifest
 
 
 def _checked(document: Document) -> Manifest:

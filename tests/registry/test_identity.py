@@ -1,0 +1,63 @@
+"""A manifest's content, whichever way the manifest came to be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from artifacts.canonical import canonical
+from artifacts.errors import InvalidInputError
+from registry.manifests import parse_published, plain
+from registry.manifests.identity import content, parse_content
+
+DIGEST = "0" * 64
+DATASET = {
+    "schema": 1,
+    "kind": "dataset",
+    "name": "acme/words",
+    "version": "1.0.0",
+    "license": "MIT",
+    "format": "jsonl",
+    "labels": "labels.txt",
+    "splits": {"test": {"file": "test.jsonl", "fields": {"text": "said", "label": "means"}, "samples": 3}},
+    "files": [
+        {"path": "labels.txt", "sha256": DIGEST, "size": 8},
+        {"path": "test.jsonl", "sha256": DIGEST, "size": 90},
+    ],
+}
+
+
+def as_it_is(document: dict[str, Any]) -> dict[str, Any]:
+    return document
+
+
+def backwards(document: dict[str, Any]) -> dict[str, Any]:
+    return dict(reversed(document.items()))
+
+
+def as_fractions(document: dict[str, Any]) -> dict[str, Any]:
+    """Whole numbers as other programs write them."""
+    splits = {"test": document["splits"]["test"] | {"samples": 3.0}}
+    return document | {
+        "schema": 1.0,
+        "splits": splits,
+        "files": [one | {"size": one["size"] * 1.0} for one in document["files"]],
+    }
+
+
+@pytest.mark.parametrize("written", [as_it_is, backwards, as_fractions])
+def test_the_content_is_that_of_the_manifest_however_it_was_sent(
+    written: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    manifest = parse_content(written(DATASET))
+    remembered = content(manifest)
+    again = msgspec.structs.replace(manifest)  # another one, of which nothing is remembered
+    assert remembered == content(again) == canonical(plain(manifest)) == canonical(DATASET)
+    assert content(parse_published(remembered)) == remembered
+
+
+def test_a_manifest_whose_file_was_not_stored_has_no_content() -> None:
+    files = [*DATASET["files"][:1], {"path": "test.jsonl", "source": "./test.jsonl"}]  # type: ignore[index]
+    with pytest.raises(InvalidInputError, match="no sources"):
+        parse_content(DATASET | {"files": files})

@@ -12,7 +12,7 @@ from litestar.types import Receive, Scope, Send
 from api.http.ranges import Part
 from api.http.work import Work
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 2 << 20
 
 
 class BlobResponse(ASGIResponse):

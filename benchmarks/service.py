@@ -1,6 +1,7 @@
 """What `benchlock serve` answers in a second, beside MLflow's tracking server, docker-registry and a bare route.
 
-One interleaved run: every round measures every way of every server once, one way of all servers after the other.
+One interleaved run: every round measures every way of every server once, one way of all servers
+after the other, in every other round from the last to the first.
 """
 
 import argparse
@@ -10,11 +11,12 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import islice, product
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.answering.blobs import ROOTS, BlobTaken, blob_rates
 from benchmarks.answering.load import Answered, ask
@@ -52,12 +54,12 @@ def main() -> None:
         folder = Path(temporary)
         servers = [stack.enter_context(closing(one)) for one in started(folder, options)]
         stores = [server for server in servers if server.title in ROOTS and server.versions in (SMALL, 0)]
-        asked = {server: server.requests() for server in servers}
+        asked = [(server, server.requests()) for server in servers]
         taken: defaultdict[Key, list[Answered]] = defaultdict(list)
         blobs: defaultdict[str, list[BlobTaken]] = defaultdict(list)
         for number in range(options.rounds):
-            rates(asked, taken, options.seconds, folder)
-            for title, found in blob_rates(stores, options.mebibytes, number, folder).items():
+            rates(asked[:: turned(number)], taken, options.seconds, folder)
+            for title, found in blob_rates(stores[:: turned(number)], options.mebibytes, number, folder).items():
                 blobs[title].append(found)
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
         memory = {(server.title, server.versions): (server.started_in, server.memory()) for server in servers}
@@ -91,12 +93,20 @@ def started(folder: Path, options: argparse.Namespace) -> Iterator[Answering]:
     yield Bare(folder / "bare", 0)
 
 
+def turned(number: int) -> Literal[1, -1]:
+    """The step through the servers in that round: every other one begins with the last."""
+    return -1 if number % 2 else 1
+
+
 def rates(
-    asked: Mapping[Answering, Requests], taken: defaultdict[Key, list[Answered]], seconds: float, folder: Path
+    asked: Sequence[tuple[Answering, Requests]],
+    taken: defaultdict[Key, list[Answered]],
+    seconds: float,
+    folder: Path,
 ) -> None:
     """Every way of every server once, and warm; of one way the servers after each other."""
-    ways = dict.fromkeys(way for requests in asked.values() for way in requests)
-    for way, clients, (server, requests) in product(ways, CLIENTS, asked.items()):
+    ways = dict.fromkeys(way for _, requests in asked for way in requests)
+    for way, clients, (server, requests) in product(ways, CLIENTS, asked):
         if way in requests:
             ask(server.url, requests[way], clients, _WARM_S, folder)
             key = Key(server.title, server.versions, way, clients)

@@ -97,8 +97,6 @@ def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
     options = {"writes": True} if alone else {}
     with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
         yield connection
-    if engine.dialect.name == "sqlite":
-        sqlite.committed(engine)
 
 
 @contextmanager

@@ -10,13 +10,12 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from artifacts.errors import UnavailableError
-from registry.catalogue.checkpoints import PAGES, Checkpoints
 from registry.catalogue.documents import as_json
 from registry.catalogue.turns import Turn
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSE_MS = 50
-_TURN, _CHECKPOINTS = "turn", "checkpoints"
+_TURN = "turn"
 
 
 def open_file(path: Path) -> Engine:
@@ -25,7 +24,7 @@ def open_file(path: Path) -> Engine:
     Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
     foreign keys hold, and a writer waits for another one.
     """
-    options = {_TURN: Turn(), _CHECKPOINTS: Checkpoints()}
+    options = {_TURN: Turn()}
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         json_serializer=as_json,
@@ -58,12 +57,6 @@ def in_turn(engine: Engine) -> Iterator[None]:
         yield
     finally:
         turn.leave()
-
-
-def committed(engine: Engine) -> None:
-    """To be told after each commit: sometimes a thread begins to move what the log has into the file."""
-    checkpoints: Checkpoints = engine.get_execution_options()[_CHECKPOINTS]
-    checkpoints.committed(engine)
 
 
 class Commits:
@@ -109,7 +102,6 @@ def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> 
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",
-        f"wal_autocheckpoint={PAGES}",
     ):
         _insist(connection, f"PRAGMA {pragma}")
 

@@ -1,5 +1,6 @@
 """What makes a manifest the one it is: its content, and the digest of that."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ from registry.yaml import Document
 _LAST: tuple[Manifest | None, bytes] = (None, b"")
 """The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
 
+_LONG = re.compile(rb"[0-9]{16}")
+"""What may be a whole number that JSON cannot hold exactly; of digits are digests, too."""
+
 
 def reference_of(manifest: Manifest) -> Reference:
     return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
@@ -29,7 +33,7 @@ def content(manifest: Manifest) -> bytes:
     """The RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
 
     Raises:
-        InvalidInputError: a file still has a source, or no digest or size yet.
+        InvalidInputError: a file still has a source, or no digest or size yet; a number is too large to be read again.
     """
     last, text = _LAST
     return text if last is manifest else _remembered(manifest, canonical(_published(manifest)))
@@ -44,7 +48,10 @@ def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
 
 
 def _remembered(manifest: Manifest, text: bytes) -> bytes:
+    """``text``, which is the content of ``manifest`` where it can be read again. Raises as ``content``."""
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
+    if _LONG.search(text):  # RFC 8785 writes 1e16 as a whole number, and refuses whole numbers as large as that
+        canonical(msgspec.json.decode(text))
     _LAST = (manifest, text)
     return text
 
@@ -96,7 +103,7 @@ def parse_content(value: Mapping[str, Any]) -> Manifest:
     """The manifest whose content, as RFC 8785 writes it, is ``value``.
 
     Raises:
-        InvalidInputError: it is no JSON, or breaks a rule of manifests.
+        InvalidInputError: it is no JSON, breaks a rule of manifests, or has a number too large to be read again.
     """
     text = canonical(value)
     document = Document(msgspec.json.decode(text), digest_bytes(text))

@@ -61,3 +61,20 @@ def test_a_manifest_whose_file_was_not_stored_has_no_content() -> None:
     files = [*DATASET["files"][:1], {"path": "test.jsonl", "source": "./test.jsonl"}]  # type: ignore[index]
     with pytest.raises(InvalidInputError, match="no sources"):
         parse_content(DATASET | {"files": files})
+
+
+@pytest.mark.parametrize("number", [0, 0.1, -0.0, 1.0, True, 2**53 - 1, 1e15, 1e21, -1e300, 5e-324])
+def test_what_has_a_content_can_be_read_again(number: float) -> None:
+    manifest = parse_content(DATASET | {"attributes": {"number": number}})
+    assert parse_published(content(manifest)) == manifest
+    assert content(msgspec.structs.replace(manifest)) == content(manifest)
+
+
+@pytest.mark.parametrize("number", [1e16, -1e20, 2.0**53])
+def test_a_number_that_could_not_be_read_again_is_refused(number: float) -> None:
+    document = DATASET | {"attributes": {"number": number}}
+    with pytest.raises(InvalidInputError, match="safe integer"):
+        parse_content(document)
+    manifest = msgspec.structs.replace(parse_content(DATASET), attributes={"number": number})
+    with pytest.raises(InvalidInputError, match="safe integer"):
+        content(manifest)

@@ -22,7 +22,7 @@ _LAST: tuple[Manifest | None, bytes] = (None, b"")
 """The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
 
 _LONG = re.compile(rb"[0-9]{16}")
-"""What may be a whole number that JSON cannot hold exactly; of digits are digests, too."""
+"""Where a number may be beyond 2**53 - 1; digests match, too."""
 
 
 def reference_of(manifest: Manifest) -> Reference:
@@ -50,8 +50,15 @@ def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
 def _remembered(manifest: Manifest, text: bytes) -> bytes:
     """``text``, which is the content of ``manifest`` where it can be read again. Raises as ``content``."""
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
-    if _LONG.search(text):  # RFC 8785 writes 1e16 as a whole number, and refuses whole numbers as large as that
-        canonical(msgspec.json.decode(text))
+    if _LONG.search(text):
+        try:
+            canonical(msgspec.json.decode(text))
+        except InvalidInputError as error:  # RFC 8785 writes 1e16 as a whole number, and has none as large as that
+            raise InvalidInputError(
+                f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
+                where=str(reference_of(manifest)),
+                next_step="write it as a text, or in a larger unit",
+            ) from error
     _LAST = (manifest, text)
     return text
 

@@ -25,6 +25,20 @@ class BlobNotFoundError(UnknownNameError):
     code = "blob-not-found"
 
 
+class BlobReader(Protocol):
+    """What reads blobs; a part of every ``BlobStore``."""
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob. As ``BlobStore.open``."""
+        ...
+
+    def stat(self, digest: Digest) -> Descriptor:
+        """Return digest and size as stored. ``BlobNotFoundError`` if absent."""
+        ...
+
+    def exists(self, digest: Digest) -> bool: ...
+
+
 class BlobStore(Protocol):
     """Immutable bytes by digest. A blob is visible only after its digest was verified, and read-only from then on.
 
@@ -174,7 +188,7 @@ def refuse_other(name: str, expected: Digest | None, found: Descriptor) -> None:
 
 
 def verify(
-    store: BlobStore, digest: Digest, *, name: str, size: int | None = None, advance: Advance = unnoticed
+    store: BlobReader, digest: Digest, *, name: str, size: int | None = None, advance: Advance = unnoticed
 ) -> Descriptor:
     """Read the whole blob and compare digest and size; ``advance`` is told the bytes read.
 
@@ -198,7 +212,7 @@ def verify(
     return found
 
 
-def read(store: BlobStore, digest: Digest, *, name: str) -> bytes:
+def read(store: BlobReader, digest: Digest, *, name: str) -> bytes:
     """The verified bytes of a blob that is known to be small (a manifest, a listing).
 
     Raises:
@@ -250,7 +264,7 @@ def copy_out(store: BlobStore, blob: Descriptor, target: Path, *, name: str, adv
 
 
 @contextmanager
-def _opened(store: BlobStore, digest: Digest, name: str) -> Iterator[BinaryIO]:
+def _opened(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
     """The bytes; what the store itself notices about them is said of ``name``."""
     try:
         with store.open(digest) as stream:
@@ -263,7 +277,7 @@ def _opened(store: BlobStore, digest: Digest, name: str) -> Iterator[BinaryIO]:
         raise IntegrityError(f"{name}: {error.what}", where=name, next_step=error.next_step) from error
 
 
-def _repair(store: BlobStore) -> str:
+def _repair(store: BlobReader) -> str:
     """What to do about a damaged blob of ``store``: one that lies elsewhere too may be intact there."""
     if isinstance(store, BringingStore):
         return f"free the copy here, with `benchlock gc --local`, if the repository's is intact; else {REPAIR}"

@@ -19,7 +19,7 @@ from artifacts.digest import Descriptor, Digest, from_hex, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.files import unreadable
 from artifacts.progress import SILENT, Progress
-from artifacts.store import BlobStore, read, verify
+from artifacts.store import BlobReader, BlobStore, read, verify
 
 _LONGEST_NAME = 255  # bytes; what Linux file systems hold
 
@@ -194,7 +194,7 @@ def _total(files: Iterable[tuple[str, Path]]) -> int:
     return total
 
 
-def read_tree(store: BlobStore, tree: Descriptor, *, name: str) -> tuple[TreeEntry, ...]:
+def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEntry, ...]:
     """The entries of a tree, from its verified listing; the files themselves are not read.
 
     Raises:

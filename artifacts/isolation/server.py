@@ -1,0 +1,189 @@
+"""The template process of isolated calls: it has loaded their modules, and forks a child with limits for each call.
+
+It is a process of its own because a fork must come from a process with one thread, without the secrets, sockets and
+memory of the one that calls. It ends, and ends its children, when the calling process is gone.
+"""
+
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn, cast
+
+import msgspec
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import BenchlockError
+from artifacts.isolation.frames import pack_error, receive_frame, send_encoded, send_frame, unpack_error
+from artifacts.isolation.limits import Limits
+from artifacts.store import BlobNotFoundError
+
+_LONGEST_FAULT: Final = 500
+_BATCH: Final = 1000
+
+
+class CallerBlobs:
+    """The blobs of the calling process's store, as an isolated function reads them. Implements ``BlobReader``."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob. Raises as the store does."""
+        _, files = self._ask({"open": digest})
+        return cast("BinaryIO", os.fdopen(files[0], "rb"))
+
+    def stat(self, digest: Digest) -> Descriptor:
+        """Return digest and size; ``BlobNotFoundError`` if absent."""
+        size = self.sizes([digest])[0]
+        if size is None:
+            raise BlobNotFoundError(f"there is no blob {digest}", where=digest)
+        return Descriptor(digest, size)
+
+    def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
+        return self.sizes([digest])[0] is not None
+
+    def sizes(self, digests: Sequence[Digest]) -> list[int | None]:
+        """Return the sizes of many blobs, None for each that is absent."""
+        found: list[int | None] = []
+        for start in range(0, len(digests), _BATCH):
+            found += self._ask({"stat": digests[start : start + _BATCH]})[0]["sizes"]
+        return found
+
+    def _ask(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Send a question and wait for the answer; the time that the calling process takes is not the call's."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        send_frame(self._channel, question)
+        answer, files = receive_frame(self._channel)
+        signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
+        if "error" in answer:
+            raise unpack_error(answer["error"])
+        return answer, files
+
+
+class _Server:
+    """Forks children, and says how each of them ended."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._statuses: dict[int, int] = {}
+        self._ended, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._ended, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until the calling process is gone."""
+        while True:
+            ready, _, _ = select.select([self._control.fileno(), self._ended], [], [])
+            if self._ended in ready:
+                os.read(self._ended, 4096)
+                self._reap()
+            if self._control.fileno() in ready:
+                try:
+                    call, files = receive_frame(self._control)
+                except (EOFError, OSError):
+                    break
+                self._start(call["module"], msgspec.convert(call["limits"], Limits), *files)
+        for child in self._statuses:
+            os.kill(child, signal.SIGKILL)
+
+    def _start(self, module: str, limits: Limits, channel: int, status: int) -> None:
+        with suppress(Exception):  # the child says what is wrong with it
+            importlib.import_module(module)
+        try:
+            child = os.fork()
+        except OSError:  # the caller sees that nobody answers
+            os.close(channel)
+            os.close(status)
+            return
+        if not child:
+            self._leave(status)
+            _answer(socket.socket(fileno=channel), limits)
+        os.close(channel)
+        self._statuses[child] = status
+
+    def _leave(self, status: int) -> None:
+        """Give up, in a child, everything that is the template's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._control.close()
+        for descriptor in (self._ended, self._wake, status, *self._statuses.values()):
+            os.close(descriptor)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                child, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not child:
+                return
+            descriptor = self._statuses.pop(child)
+            with suppress(OSError):  # the caller did not wait
+                os.write(descriptor, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(descriptor)
+
+
+def _answer(channel: socket.socket, limits: Limits) -> NoReturn:
+    """Do the one call of a child, and end it."""
+    code = 1
+    try:
+        _restrict(limits)
+        send_encoded(channel, _perform(channel, limits))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _perform(channel: socket.socket, limits: Limits) -> bytes:
+    """Call the function; what became of it, encoded."""
+    reply: dict[str, Any]
+    try:
+        call, _ = receive_frame(channel)
+        module, _, name = call["function"].partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        content = msgspec.json.encode({"value": function(call["arguments"], CallerBlobs(channel))})
+        if len(content) <= limits.result:
+            return content
+        reply = {"limit": "result"}
+    except MemoryError:
+        reply = {"limit": "memory"}
+    except BenchlockError as error:
+        reply = {"error": pack_error(error)}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the caller
+        reply = {"fault": f"{type(error).__name__}: {error}"[:_LONGEST_FAULT]}
+    return msgspec.json.encode(reply)
+
+
+def _restrict(limits: Limits) -> None:
+    """Set the limits of this process. A signal that it may not handle ends it where it exceeds those of time."""
+    with suppress(OSError):  # Linux alone: where memory is short, this process is the one to end
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for number in (signal.SIGALRM, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, limits.files),
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_AS, limits.memory),
+    ):
+        _, most = resource.getrlimit(kind)
+        hard = value + (kind == resource.RLIMIT_CPU)  # at the hard limit of time the signal would be that of memory
+        soft, hard = (value, hard) if most == resource.RLIM_INFINITY else (min(value, most), min(hard, most))
+        resource.setrlimit(kind, (soft, hard))
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+
+
+def main() -> None:
+    """Serve over the socket whose descriptor is the first argument."""
+    _Server(socket.socket(fileno=int(sys.argv[1]))).run()

@@ -14,25 +14,22 @@ from .ahead import Ahead
 from .audits import UNKEPT, Unkept
 from .calling import Session, call
 from .datasets import Samples, open_samples
-from .failures import Failure, failing
+from .failures import Failure
 from .golden import check_golden
 from .job import Job
 from .pipeline import Pipeline, Prediction, Prepared
+from .predictions import PREDICTIONS, PredictionRecorder, add_detections, check_picture, join_outputs
 from .predictors import Place, Tensors
-from .quality import open_tally
 from .reports import Progress, Timings
 from .scenarios import accuracy_batch
-from .tensorfiles import joined, save_tensors
-
-PREDICTIONS = "predictions.safetensors"
-MEASURES = "quality.safetensors"
+from .tensorfiles import save_tensors
 
 # Samples that each thread may be ahead, beside those of the next call.
 _AHEAD = 2
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report; the predictions, and what each sample adds to a metric, are written beside it.
+    """Predict all samples, write the predictions, and return the report of the phase.
 
     Raises:
         Failure: of class ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``.
@@ -46,33 +43,26 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     with timings.of("golden"):
         golden = check_golden(job.model, predictor, pipeline, folder / "model")
     with timings.of("open"):
-        samples = open_samples(job.dataset, folder / "dataset", job.model.task if job.quality_metrics else None)
-        tally = open_tally(job, samples)
+        samples = open_samples(job.dataset, folder / "dataset")
+        check_picture(job.model)
     phase = _Phase(job, session, pipeline, samples, timings)
-    found: list[Prediction] = []
-    consumed = job.model.detections.outputs if job.model.detections is not None else ()
-    unkept = Unkept(consumed)
+    recorder = PredictionRecorder(job.model)
+    unkept = Unkept(job.model.detections.outputs if job.model.detections is not None else ())
     progress = Progress("accuracy", len(samples))
     for sample, prediction in phase.predict_all():
-        with timings.of("quality"):
-            compared = samples.labels if job.quality_metrics else None
-            with _of_sample(samples, len(found)):
-                tally.add(prediction, compared[len(found)] if compared is not None else None, sample)
+        with timings.of("record"), _of_sample(samples, len(recorder)):
+            geometry = sample.geometry.get(job.model.first_picture or "")
+            recorder.add(add_detections(job.model, prediction, geometry), geometry)
         unkept.take(prediction)
-        found.append({name: values for name, values in prediction.items() if name not in consumed})
-        progress.at(len(found))
+        progress.at(len(recorder))
     progress.finish()
     predictor.close()
-    with timings.of("quality"):
-        quality, measures, together = tally.document(), tally.measures(), tally.tensors()
     with timings.of("save"):
-        save_tensors(output / PREDICTIONS, {**stored(found), **together})
-        for name, tensors in ((MEASURES, measures), (UNKEPT, stored(unkept.predictions))):
-            if tensors:
-                save_tensors(output / name, tensors)
+        save_tensors(output / PREDICTIONS, recorder.tensors())
+        if unkept.predictions:
+            save_tensors(output / UNKEPT, join_outputs(unkept.predictions))
     return {
         "golden": golden,
-        "quality": quality,
         "accuracy": {"batch": phase.size, "threads_ahead": phase.threads},
         "threads": dict(predictor.threads),
         "device": predictor.device,
@@ -145,16 +135,3 @@ def _warm_up(session: Session, batch: Tensors, calls: int) -> None:
     for _ in range(calls):
         call(session, batch, "warm-up")
     session.restart()
-
-
-def stored(predictions: Sequence[Prediction]) -> Tensors:
-    """One tensor an output, first axis the sample; joined where the samples differ in shape.
-
-    Raises:
-        Failure: ``predict``: they differ in their number of axes.
-    """
-    tensors: Tensors = {}
-    for name in predictions[0] if predictions else ():
-        with failing("predict", f"output {name} of all samples"):
-            tensors |= joined(name, [prediction[name] for prediction in predictions])
-    return tensors

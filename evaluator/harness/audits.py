@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from safetensors import safe_open
 
 from .failures import Failure
 from .job import Model, Output
+from .predictions import split_samples
 
 # A sixteenth further each time: some 16 of the first queries, then fewer and fewer, up to the last.
 _STRIDE = 16
@@ -193,19 +194,7 @@ def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
     if not path.exists():
         return {}
     with safe_open(path, framework="numpy") as file:
-        return {port.name: _by_sample(file, port.name) for port in model.predicted if port.name in file.keys()}  # noqa: SIM118 - no mapping
-
-
-def _by_sample(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here
-    """The prediction of each sample, where samples differ in their shapes too, as ``tensorfiles.joined`` put them."""
-    values = file.get_tensor(name)
-    if f"{name}.rows" in file.keys():  # noqa: SIM118 - no mapping
-        return np.split(values, np.cumsum(file.get_tensor(f"{name}.rows"))[:-1])
-    if f"{name}.shapes" in file.keys():  # noqa: SIM118
-        shapes = [tuple(shape) for shape in file.get_tensor(f"{name}.shapes")]
-        parts = np.split(values, np.cumsum([np.prod(shape) for shape in shapes])[:-1].astype(int))
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-    return cast(Sequence[NDArray[Any]], values)
+        return {port.name: split_samples(file, port.name) for port in model.predicted if port.name in file.keys()}  # noqa: SIM118 - no mapping
 
 
 def _check_answer(port: Output, sample: int, found: NDArray[Any], expected: NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ score, equal ones in the order of the boxes and then of the classes; a candidate
 stays. Of what is left the first ``max_detections`` stay.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,12 @@ def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: 
         raise Failure("predict", f"output {terms.boxes}: a detection whose score or box is no finite number")
     kept = _kept(terms, found, classes)
     return np.column_stack([classes[kept], scores[kept], geometry.to_original(found[kept])])
+
+
+def number_rows(samples: Sequence[_Floats]) -> _Floats:
+    """Join the detections [K, 6] of all samples to [N, 7], with the number of the sample in front."""
+    rows = [np.column_stack([np.full(len(found), number), found]) for number, found in enumerate(samples)]
+    return np.concatenate(rows) if rows else np.zeros((0, 1 + COLUMNS))
 
 
 def suppress(boxes: _Floats, iou: float, most: int | None = None) -> NDArray[np.int64]:

@@ -162,6 +162,17 @@ class Model:
         return next((file.path for file in self.files if file.role == "golden"), None)
 
     @property
+    def first_picture(self) -> str | None:
+        """The input over whose original boxes and masks are laid; None where none is a picture."""
+        return next((port.name for port in self.inputs if port.type == "image"), None)
+
+    @property
+    def takes_several_calls(self) -> bool:
+        """Whether a step cuts a sample into several calls."""
+        steps = (step for port in self.inputs if port.fed for step in port.steps)
+        return any(step.name == "frame" and step.arguments.get("calls") == "each" for step in steps)
+
+    @property
     def predicted(self) -> tuple[Output, ...]:
         """The outputs that are predictions: a state is none."""
         return tuple(port for port in self.outputs if port.type != "state")
@@ -230,6 +241,7 @@ class Job:
         asked = {
             "golden": self.model.golden is not None and not accuracy,
             "accuracy": accuracy,
+            "score": bool(self.quality_metrics),
             "performance": performance,
             "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
             "peak": PEAK in self.metrics,

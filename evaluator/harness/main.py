@@ -20,7 +20,7 @@ from .tables import JobError
 
 RESULT_SCHEMA = 1
 
-_PHASES = ("golden", "accuracy", "performance", "pipeline", "peak", "probe", "cold", "traced", "untraced")
+_PHASES = ("golden", "accuracy", "score", "performance", "pipeline", "peak", "probe", "cold", "traced", "untraced")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,17 +76,19 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
     threads: dict[str, int] = {}
     device: str | None = None
     for phase, report in reports.items():
-        threads, device = report["threads"], report["device"]
+        if "threads" in report:
+            threads, device = report["threads"], report["device"]
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
     first = reports.get("accuracy", reports.get("golden", {}))
+    judged = reports.get("score", reports.get("golden", {}))
     return {
         "schema": RESULT_SCHEMA,
         "harness": VERSION,
         "outcome": "done" if failure is None else "failed",
         "failure": failure,
         "golden": first.get("golden"),
-        "quality": first.get("quality", {}),
+        "quality": judged.get("quality", {}),
         "accuracy": reports.get("accuracy", {}).get("accuracy"),
         "performance": performance.get("performance"),
         "pipeline": reports.get("pipeline", {}).get("performance"),

@@ -44,6 +44,10 @@ def _report(phase: str, job: Job, folder: Path, output: Path, given: Given) -> M
         from . import accuracy
 
         return accuracy.run(job, folder, output)
+    if phase == "score":
+        from . import scoring
+
+        return scoring.run(job, folder, output)
     if phase == "golden":
         from . import trial
 

@@ -16,6 +16,7 @@ from .failures import Failure
 from .golden import Made, check_golden, inputs_of, outputs_of, write_golden
 from .job import Job, Making
 from .pipeline import Pipeline
+from .predictions import add_detections
 from .quality import open_tally
 from .reports import Progress, Timings
 from .variations import unnoticed
@@ -46,7 +47,7 @@ def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places
     samples = open_samples(job.dataset, places[0] / "dataset", job.model.task if job.quality_metrics else None)
     numbers = chosen(samples, making)
     judged = [] if samples.labels is None or not job.quality_metrics else spread(len(samples), making.judged)
-    tally = open_tally(job, samples) if judged else None
+    tally = open_tally(job) if judged else None
     progress, kept = Progress("golden", len(numbers) + len(judged)), list[Made]()
     for done, number in enumerate([*numbers, *judged], start=1):
         prepared = pipeline.prepare(samples, number)
@@ -54,7 +55,8 @@ def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places
         if done <= len(numbers):
             kept.append(Made(samples.read(number), inputs_of(prepared), answer))
         elif tally is not None and samples.labels is not None:
-            tally.add(answer, samples.labels[number], prepared)
+            geometry = prepared.geometry.get(job.model.first_picture or "")
+            tally.add(add_detections(job.model, answer, geometry), samples.labels[number], geometry)
         progress.at(done)
     progress.finish()
     write_golden(places[1] / GOLDEN, job.model, kept)

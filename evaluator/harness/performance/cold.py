@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import STARTED_NS, predictors
-from ..accuracy import PREDICTIONS
 from ..audits import check_answers, summed
 from ..calling import Session, query
 from ..datasets import open_samples
 from ..failures import failing
 from ..job import COLD_PHASES, Job
 from ..pipeline import Pipeline
+from ..predictions import PREDICTIONS
 from ..reports import Progress
 from ..scenarios import ColdStart
 from ..supervisor import run_phase

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..accuracy import PREDICTIONS, threads_ahead
+from ..accuracy import threads_ahead
 from ..ahead import Ahead
 from ..audits import check_answers
 from ..job import Job
 from ..pipeline import Prediction, Prepared
+from ..predictions import PREDICTIONS
 from ..scenarios import Offline, Queried, Server
 from .accounts import account, columns_of, described
 from .meter import Meter, save

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..accuracy import PREDICTIONS
 from ..audits import check_answers, check_caching
 from ..calling import query
 from ..failures import Failure, failing
 from ..job import Job
+from ..predictions import PREDICTIONS
 from ..predictors import Tensors
 from ..scenarios import Queried, Server
 from . import peak, tracing

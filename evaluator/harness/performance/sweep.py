@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..accuracy import PREDICTIONS
 from ..audits import check_answers
 from ..failures import Failure, failing
 from ..job import Job
 from ..pipeline import Prediction
+from ..predictions import PREDICTIONS
 from ..reports import Progress
 from ..scenarios import BatchSweep
 from .loaded import Loaded

@@ -1,12 +1,10 @@
 """Whether predictions are right: each metric counted sample by sample, with what its interval is made of."""
 
-from ..datasets import Samples
-from ..failures import Failure
 from ..job import Job
-from .boxes import Detected, demand, first_picture
+from .boxes import Detected, demand
 from .classes import Classes
 from .masks import Masks
-from .tally import Nothing, Tally
+from .tally import Tally
 from .values import Values
 
 __all__ = ["Tally", "open_tally"]
@@ -14,25 +12,20 @@ __all__ = ["Tally", "open_tally"]
 _CLASSIFYING = ("top1", "top5")
 
 
-def open_tally(job: Job, samples: Samples) -> Tally:
-    """The tally that the job asks for, which may ask for nothing.
+def open_tally(job: Job) -> Tally:
+    """Make the tally of the quality metrics that the job asks for, of which there is at least one.
 
     Raises:
-        Failure: ``load``: a quality metric is asked, and the split has no labels, or the environment lacks the library
-            that computes it.
+        Failure: ``load``: the environment lacks the library that computes a metric.
     """
-    metrics, outputs = job.quality_metrics, job.model.outputs
-    if metrics and samples.labels is None:
-        raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
-    if job.model.detections is not None:
-        if metrics:
-            demand(metrics[0])
-        return Detected(job.model, metrics)
-    if not metrics:
-        return Nothing()
+    metrics, model = job.quality_metrics, job.model
+    if model.detections is not None:
+        demand(metrics[0])
+        return Detected(model.detections.label_offset, metrics)
     if metrics[0] in _CLASSIFYING:
-        return Classes(next(output for output in outputs if output.type in ("class-scores", "class-index")), metrics)
+        output = next(output for output in model.outputs if output.type in ("class-scores", "class-index"))
+        return Classes(output, metrics, several_calls=model.takes_several_calls)
     if metrics[0] == "miou":
-        mask = next(output for output in outputs if output.type == "mask")
-        return Masks(mask, first_picture(job.model), job.dataset.ignore_label)
-    return Values(next(output for output in outputs if output.type == "value"), metrics)
+        mask = next(output for output in model.outputs if output.type == "mask")
+        return Masks(mask, model.first_picture, job.dataset.ignore_label)
+    return Values(next(output for output in model.outputs if output.type == "value"), metrics)

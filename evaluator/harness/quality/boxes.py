@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..datasets import Boxes, Label
-from ..detections import COLUMNS, detect
+from ..detections import number_rows
 from ..failures import Failure
-from ..job import Model
 from ..libraries import needed_by
-from ..pipeline import Prepared
 from ..predictors import Tensors
+from ..steps.geometry import Geometry
 
 # Of COCOeval's 10 thresholds of IoU, 0.5 to 0.95: those that a metric is the mean over.
 _THRESHOLDS = {"map": slice(None), "map_50": slice(0, 1)}
@@ -22,76 +21,48 @@ _MOST = 100
 _FALSE, _TRUE, _IGNORED = 0, 1, 2
 
 
-UNTOLD = "its steps do not tell where its pixels came from"
-
-
-def first_picture(model: Model) -> str | None:
-    """The input over whose original boxes and masks are laid; None where none is a picture."""
-    return next((port.name for port in model.inputs if port.type == "image"), None)
-
-
 class Detected:
-    """The detections of each sample and, where a metric is asked, what was labelled."""
+    """The detections of each sample and its labelled boxes."""
 
-    def __init__(self, model: Model, metrics: tuple[str, ...]) -> None:
-        """Raises ``Failure`` (``load``): no input is a picture."""
-        assert model.detections is not None
-        self._terms = model.detections
-        picture = first_picture(model)
-        if picture is None:
-            raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
-        self._picture = picture
+    def __init__(self, label_offset: int, metrics: tuple[str, ...]) -> None:
+        self._label_offset = label_offset
         self._metrics = metrics
-        self._found: list[NDArray[np.float64]] = []
+        self._rows: list[NDArray[np.float64]] = []
         self._labels: list[Boxes] = []
-        self._judged: tuple[dict[str, Any], Tensors] | None = None
+        self._result: tuple[dict[str, Any], Tensors] | None = None
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
-        """Raises ``Failure`` (``predict``): the outputs make no boxes, or nothing says where the picture came from."""
-        geometry = sample.geometry.get(self._picture)
-        if geometry is None:
-            what = f"{UNTOLD}: code (python) changes the size or the order of the axes, or pad a length"
-            raise Failure("predict", f"input {self._picture}: {what}; resize, pad and center_crop are followed")
-        self._found.append(detect(self._terms, prediction, geometry))
-        if self._metrics:
-            assert isinstance(label, Boxes)
-            self._labels.append(label)
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
+        """Add the tensor ``detections`` [K, 6] of one sample, as :func:`evaluator.harness.detections.detect` gives."""
+        if not isinstance(label, Boxes):
+            raise Failure("load", "dataset: its labels are no boxes")
+        self._rows.append(prediction["detections"])
+        self._labels.append(label)
 
     def document(self) -> dict[str, Any]:
-        return self._judge()[0]
+        return self._evaluated()[0]
 
     def measures(self) -> Tensors:
-        """What matched what, if a metric is asked.
+        """Return what matched what.
 
         ``map.scores`` float64 [D] and ``map.rows`` int64 [D, 2], sample and label, are the detections that were
         compared, by label and sample, best first; ``map.matches`` uint8 [D, 10] is 1 where one matches a labelled box
         at a threshold, 2 where it is not counted, else 0. ``map.labelled`` int64 [R, 3] is sample, label, and how many
         boxes are to be found.
         """
-        return self._judge()[1]
+        return self._evaluated()[1]
 
-    def tensors(self) -> Tensors:
-        """``detections``: float64 [K, 7], sample, class index, score, x1, y1, x2, y2 in pixels of the original."""
-        return {"detections": self._all()}
-
-    def _all(self) -> NDArray[np.float64]:
-        rows = [np.column_stack([np.full(len(found), number), found]) for number, found in enumerate(self._found)]
-        return np.concatenate(rows) if rows else np.zeros((0, 1 + COLUMNS))
-
-    def _judge(self) -> tuple[dict[str, Any], Tensors]:
-        if not self._metrics:
-            return {}, {}
-        if self._judged is None:
-            rows = self._all()
-            rows[:, 1] -= self._terms.label_offset
+    def _evaluated(self) -> tuple[dict[str, Any], Tensors]:
+        if self._result is None:
+            rows = number_rows(self._rows)
+            rows[:, 1] -= self._label_offset
             precision, measures = evaluate(rows, self._labels)
             if not (precision > -1).any():
                 raise Failure("load", f"dataset: no sample has a box, and {self._metrics[0]} is asked")
             values = {metric: precision[_THRESHOLDS[metric]] for metric in self._metrics}
             n = len(self._labels)
             document = {name: {"value": float(found[found > -1].mean()), "n": n} for name, found in values.items()}
-            self._judged = document, measures
-        return self._judged
+            self._result = document, measures
+        return self._result
 
 
 def demand(metric: str) -> None:

@@ -9,27 +9,35 @@ from numpy.typing import NDArray
 from ..datasets import Label
 from ..failures import Failure
 from ..job import Output
-from ..pipeline import Prepared
 from ..predictors import Tensors
+from ..steps.geometry import Geometry
 from ..steps.outputs import ranking
-from .tally import Nothing
 
 _RANKS = {"top1": 1, "top5": 5}
 
 
-class Classes(Nothing):
+class Classes:
     """Counts right decisions by metric: one a sample, or one a call where the output keeps its calls apart."""
 
-    def __init__(self, output: Output, metrics: tuple[str, ...]) -> None:
+    def __init__(self, output: Output, metrics: tuple[str, ...], *, several_calls: bool = False) -> None:
+        """Start at zero.
+
+        Args:
+            output: The output that holds the classes.
+            metrics: ``top1``, ``top5`` or both.
+            several_calls: Whether a sample takes several calls, which are the first axis of an output that is not
+                reduced.
+        """
         self._output = output
+        self._several_calls = several_calls
         self._rows: dict[str, list[tuple[int, int]]] = {metric: [] for metric in metrics}
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
         """Raises ``Failure`` (``predict``): no classes, fewer than a metric looks at, or not a label a call."""
         output, values = self._output, prediction[self._output.name]
         answers = [values]
         if output.reduce == "none":
-            answers = list(values.reshape(len(sample.calls), -1))
+            answers = list(values.reshape(len(values) if self._several_calls else 1, -1))
         labels = _labels(label, len(answers), output.name)
         for metric, rows in self._rows.items():
             found = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
@@ -70,7 +78,7 @@ def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.in
     return ranking(flat, ranks)
 
 
-def _labels(label: Label | None, decided: int, name: str) -> NDArray[np.int64]:
+def _labels(label: Label, decided: int, name: str) -> NDArray[np.int64]:
     """One label a decision: the sample's for all of its calls, or one for each."""
     labels = np.asarray(label).reshape(-1)
     if labels.size == 1:

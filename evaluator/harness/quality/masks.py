@@ -9,18 +9,15 @@ from numpy.typing import NDArray
 from ..datasets import Label
 from ..failures import Failure
 from ..job import Output
-from ..pipeline import Prepared
 from ..predictors import Tensors
-from ..steps.geometry import Geometry
-from .boxes import UNTOLD
-from .tally import Nothing
+from ..steps.geometry import UNTOLD, Geometry
 
 _PLANE = 2
 _DIGITS = 6
 _FEW = 1 << 16
 
 
-class Masks(Nothing):
+class Masks:
     """Intersections and unions in pixels, of each class that a sample's label or prediction has."""
 
     def __init__(self, output: Output, picture: str | None, ignored: int | None) -> None:
@@ -31,11 +28,10 @@ class Masks(Nothing):
         self._rows: list[tuple[int, int, int, int]] = []
         self._n = 0
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:
         """Raises ``Failure`` (``predict``): the prediction is no mask, or the label is of another picture's size."""
         mask = self._mask(prediction[self._output.name])
         truth = np.asarray(label)
-        geometry = None if self._picture is None else sample.geometry.get(self._picture)
         found, seen = self._laid_over(mask, truth.shape, geometry)
         wanted = truth[seen[0]][:, seen[1]].astype(np.int64)
         compared = np.ones(wanted.shape, bool) if self._ignored is None else wanted != self._ignored

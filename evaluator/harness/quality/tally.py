@@ -1,4 +1,4 @@
-"""What every tally of predictions gives, and the one of a job that asks for none."""
+"""The interface of the tallies, which compare stored predictions with labels."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -6,15 +6,24 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from ..datasets import Label
-from ..pipeline import Prepared
 from ..predictors import Tensors
+from ..steps.geometry import Geometry
 
 
 class Tally(Protocol):
-    """What is counted and kept of predictions, added in the order of the samples."""
+    """Counts predictions, which are added in the order of the samples."""
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
-        """``sample`` is what the prediction was made of. ``Failure`` (``predict``) if it cannot be judged."""
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:
+        """Add one sample.
+
+        Args:
+            prediction: The stored tensors of the sample by output name, and ``detections`` of a detector.
+            label: What the dataset says of the sample.
+            geometry: How the model's first picture came from its original; None where that is not known.
+
+        Raises:
+            Failure: ``predict``: the prediction cannot be compared with the label.
+        """
         ...
 
     def document(self) -> dict[str, Any]:
@@ -24,23 +33,3 @@ class Tally(Protocol):
     def measures(self) -> Tensors:
         """What each sample adds to a metric that is no count: intervals are made of it."""
         ...
-
-    def tensors(self) -> Tensors:
-        """Predictions that several outputs make together, stored beside those of each."""
-        ...
-
-
-class Nothing:
-    """The tally of a job without quality metrics."""
-
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:
-        pass
-
-    def document(self) -> dict[str, Any]:
-        return {}
-
-    def measures(self) -> Tensors:
-        return {}
-
-    def tensors(self) -> Tensors:
-        return {}

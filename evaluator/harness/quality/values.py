@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from ..datasets import Label
 from ..failures import Failure
 from ..job import Output
-from ..pipeline import Prepared
 from ..predictors import Tensors
-from .tally import Nothing
+from ..steps.geometry import Geometry
 
 
-class Values(Nothing):
+class Values:
     """The errors of each sample; where a label is a list of numbers, their mean over it."""
 
     def __init__(self, output: Output, metrics: tuple[str, ...]) -> None:
@@ -22,7 +21,7 @@ class Values(Nothing):
         self._metrics = metrics
         self._errors: dict[str, list[float]] = {"mae": [], "rmse": []}
 
-    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label | None, sample: Prepared) -> None:  # noqa: ARG002
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
         """Raises ``Failure`` (``predict``): not as many numbers as the label has, or none that is finite."""
         values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
         wanted = np.asarray(label, np.float64).reshape(-1)

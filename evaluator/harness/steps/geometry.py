@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+UNTOLD = "its steps do not tell where its pixels came from"
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:

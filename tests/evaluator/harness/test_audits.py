@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evaluator.harness.accuracy import stored
 from evaluator.harness.audits import UNKEPT, Unkept, check_answers, check_caching
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Axes, Model, Output
+from evaluator.harness.predictions import join_outputs
 from evaluator.harness.tensorfiles import save_tensors
 
 NAMES = ("boxes", "scores")
@@ -37,7 +37,7 @@ def predictions(tmp_path: Path) -> Path:
     unkept = Unkept(NAMES)
     for sample in range(2):
         unkept.take(answer(sample))
-    save_tensors(tmp_path / UNKEPT, stored(unkept.predictions))
+    save_tensors(tmp_path / UNKEPT, join_outputs(unkept.predictions))
     save_tensors(tmp_path / "predictions.safetensors", {"detections": np.zeros((0, 7))})
     return tmp_path / "predictions.safetensors"
 
@@ -99,7 +99,7 @@ def test_samples_that_tell_nothing_are_left_out() -> None:
 def test_an_infinity_excuses_nothing(predictions: Path) -> None:
     expected = answer(0)
     expected["boxes"][0, 0] = -np.inf
-    save_tensors(predictions.with_name(UNKEPT), stored([expected]))
+    save_tensors(predictions.with_name(UNKEPT), join_outputs([expected]))
     other = {**expected, "boxes": expected["boxes"] + 1}
     assert check_answers([(0, expected)], DETECTOR, predictions) is not None
     with pytest.raises(Failure, match="TEST01"):

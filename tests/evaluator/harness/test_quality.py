@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from evaluator.harness.datasets import Boxes, Label, Samples
+from evaluator.harness.datasets import Boxes, Label
 from evaluator.harness.failures import Failure
-from evaluator.harness.job import Axes, Output
-from evaluator.harness.pipeline import Prepared
+from evaluator.harness.job import Axes, Job, Output
+from evaluator.harness.predictions import PredictionRecorder, add_detections, check_picture
 from evaluator.harness.quality import Tally, open_tally
 from evaluator.harness.quality.classes import decisions
 from evaluator.harness.reading import parse_job
@@ -26,47 +26,43 @@ def output(kind: str = "class-scores", offset: int = 0, threshold: float | None 
 
 def tally_of(
     job: dict[str, Any],
-    labels: Sequence[Label] | None,
     metrics: Sequence[str],
     **output: Any,  # noqa: ANN401 - keys
 ) -> Tally:
-    """The tally of a job whose output says what is given, on a split with ``labels``."""
+    """The tally of a job whose output says what is given."""
     job["metrics"] = list(metrics)
     job["model"]["outputs"] = [{"name": "scores", "type": "class-scores"} | output]
-    names = [str(number) for number in range(len(labels or ()))]
-    return open_tally(parse_job(job), Samples(lambda _number: {}, names, labels, frozenset()))
-
-
-def sample(calls: int = 1, geometry: Geometry | None = None) -> Prepared:
-    return Prepared(({},) * calls, {} if geometry is None else {"picture": geometry})
+    return open_tally(parse_job(job))
 
 
 def test_right_samples_are_counted_after_the_label_offset(job: dict[str, Any]) -> None:
     labels = (6, 7, 2, 1)
-    tally = tally_of(job, labels, ["top1", "top5"], label_offset=1)
+    tally = tally_of(job, ["top1", "top5"], label_offset=1)
     scores = np.arange(8, dtype=np.float32)  # class 7 first, then 6, 5, 4, 3
     for label in labels:
-        tally.add({"scores": scores}, label, sample())
+        tally.add({"scores": scores}, label, None)
     assert tally.document() == {"top1": {"correct": 1, "n": 4}, "top5": {"correct": 2, "n": 4}}
     assert tally.measures() == {}
 
 
 def test_calls_that_are_kept_apart_are_decided_one_by_one(job: dict[str, Any]) -> None:
     labels: list[Label] = [np.array([1, 0, 1]), 1]
-    tally = tally_of(job, labels, ["top1"], reduce="none", threshold=0.5)
-    tally.add({"scores": np.array([[0.7], [0.1], [0.2]])}, labels[0], sample(3))
-    tally.add({"scores": np.array([[0.9], [0.4]])}, labels[1], sample(2))  # one label for all calls
+    frames = {"length": 2, "step": 2, "pad_start": 0, "pad_end": False, "calls": "each"}
+    job["model"]["inputs"][0]["steps"].append({"frame": frames})
+    tally = tally_of(job, ["top1"], reduce="none", threshold=0.5)
+    tally.add({"scores": np.array([[0.7], [0.1], [0.2]])}, labels[0], None)
+    tally.add({"scores": np.array([[0.9], [0.4]])}, labels[1], None)  # one label for all calls
     assert tally.document() == {"top1": {"value": 0.6, "n": 5}}
     assert tally.measures()["top1"].tolist() == [[2, 3], [1, 2]]
     with pytest.raises(Failure, match="2 decisions, and the sample has 3 labels"):
-        tally.add({"scores": np.array([[0.9], [0.4]])}, labels[0], sample(2))
+        tally.add({"scores": np.array([[0.9], [0.4]])}, labels[0], None)
 
 
 def test_errors_are_those_of_the_numbers(job: dict[str, Any]) -> None:
     labels: list[Label] = [3.0, -1, np.array([1.0])]
-    tally = tally_of(job, labels, ["rmse", "mae"], type="value")
+    tally = tally_of(job, ["rmse", "mae"], type="value")
     for value, label in zip((5.0, -2.0, 1.0), labels, strict=True):
-        tally.add({"scores": np.array([[value]], np.float32)}, label, sample())
+        tally.add({"scores": np.array([[value]], np.float32)}, label, None)
     found = tally.document()
     assert found == {"rmse": {"value": pytest.approx((5 / 3) ** 0.5), "n": 3}, "mae": {"value": 1.0, "n": 3}}
     assert {name: values.tolist() for name, values in tally.measures().items()} == {"rmse": [4, 1, 0], "mae": [2, 1, 0]}
@@ -83,7 +79,7 @@ def test_a_value_that_has_no_error_is_refused(
     values: list[float], label: float, message: str, job: dict[str, Any]
 ) -> None:
     with pytest.raises(Failure, match=message):
-        tally_of(job, [label], ["mae"], type="value").add({"scores": np.array(values)}, label, sample())
+        tally_of(job, ["mae"], type="value").add({"scores": np.array(values)}, label, None)
 
 
 def plain_miou(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]], ignored: int) -> float:
@@ -102,9 +98,9 @@ def test_masks_are_compared_class_by_class_over_all_pixels(job: dict[str, Any]) 
     job["dataset"]["ignore_label"] = 255
     truths = [random.choice(np.array([0, 1, 2, 5, 255], np.uint8), (9, 13)) for _ in range(4)]
     found = [np.where(random.random((9, 13)) < 0.6, truth, random.integers(0, 4, (9, 13))) for truth in truths]
-    tally = tally_of(job, truths, ["miou"], type="mask", label_offset=1)
+    tally = tally_of(job, ["miou"], type="mask", label_offset=1)
     for truth, mask in zip(truths, found, strict=True):
-        tally.add({"scores": mask.astype(np.int64)[np.newaxis] + 1}, truth, sample())
+        tally.add({"scores": mask.astype(np.int64)[np.newaxis] + 1}, truth, None)
     expected = plain_miou(list(zip(found, truths, strict=True)), 255)
     assert tally.document() == {"miou": {"value": pytest.approx(expected), "n": 4}}
 
@@ -114,18 +110,16 @@ def test_a_mask_is_laid_over_the_original_as_pillow_does(size: tuple[int, int], 
     """The network's mask is of a fourth of its input's size, which is not the picture's. Odd sides leave no ties."""
     mask = np.random.default_rng(4).integers(0, 3, (7, 9), dtype=np.uint8)
     truth = np.asarray(Image.fromarray(mask).resize(size[::-1], Image.Resampling.NEAREST))
-    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
-    tally.add({"scores": mask}, truth, sample(geometry=Geometry.identity(*size).resized(28, 36)))
+    tally = tally_of(job, ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": mask}, truth, (Geometry.identity(*size).resized(28, 36)))
     assert tally.document()["miou"]["value"] == 1.0
 
 
 def test_pixels_that_were_cropped_away_are_not_compared(job: dict[str, Any]) -> None:
     truth = np.zeros((6, 8), np.int64)
     truth[1:5, 2:6] = 1
-    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
-    tally.add(
-        {"scores": np.ones((4, 4), np.int64)}, truth, sample(geometry=Geometry.identity(6, 8).cropped(1, 2, 4, 4))
-    )
+    tally = tally_of(job, ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": np.ones((4, 4), np.int64)}, truth, (Geometry.identity(6, 8).cropped(1, 2, 4, 4)))
     assert tally.measures()["miou"].tolist() == [[0, 1, 16, 16]]
 
 
@@ -133,11 +127,11 @@ def test_a_mask_is_laid_over_the_first_picture_alone(job: dict[str, Any]) -> Non
     """A second picture's way is not that of the mask, if the first one lost its own."""
     job["model"]["inputs"].append(job["model"]["inputs"][0] | {"name": "depth"})
     truth = np.zeros((6, 8), np.uint8)
-    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
-    second = Prepared(({},), {"depth": Geometry.identity(6, 8).resized(3, 4)})
+    tally = tally_of(job, ["miou"], type="mask", label_offset=0)
+    assert parse_job(job).model.first_picture == "picture"
     message = r"a mask \[3, 4\], and the label is \[6, 8\]; input picture: its steps do not tell where its pixels came"
     with pytest.raises(Failure, match=message):
-        tally.add({"scores": np.zeros((3, 4), np.uint8)}, truth, second)
+        tally.add({"scores": np.zeros((3, 4), np.uint8)}, truth, None)
 
 
 @pytest.mark.parametrize("form", ["jpeg", "png", "tiff"])
@@ -153,12 +147,12 @@ def test_a_mask_lies_over_the_picture_as_it_was_decoded(
     decoded = decode(stream.getvalue(), color="RGB", exif=exif)
     assert decoded.values.shape[:2] == size
     truth = np.arange(15, dtype=np.uint8).reshape(size) % 3
-    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
-    tally.add({"scores": np.repeat(np.repeat(truth, 2, 0), 2, 1)}, truth, sample(geometry=decoded.geometry))
+    tally = tally_of(job, ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": np.repeat(np.repeat(truth, 2, 0), 2, 1)}, truth, (decoded.geometry))
     assert tally.document()["miou"]["value"] == 1.0
     message = rf"the picture \[{size[0]}, {size[1]}\], and the label is \[{other[0]}, {other[1]}\]"
     with pytest.raises(Failure, match=message):
-        tally.add({"scores": np.zeros((10, 6))}, np.zeros(other, np.uint8), sample(geometry=decoded.geometry))
+        tally.add({"scores": np.zeros((10, 6))}, np.zeros(other, np.uint8), (decoded.geometry))
 
 
 @pytest.mark.parametrize(
@@ -172,17 +166,17 @@ def test_a_mask_lies_over_the_picture_as_it_was_decoded(
 def test_what_is_no_mask_of_the_picture_is_refused(values: NDArray[Any], message: str, job: dict[str, Any]) -> None:
     label = np.zeros((3, 3), np.uint8)
     with pytest.raises(Failure, match=message):
-        tally_of(job, [label], ["miou"], type="mask", label_offset=0).add({"scores": values}, label, sample())
+        tally_of(job, ["miou"], type="mask", label_offset=0).add({"scores": values}, label, None)
 
 
 def test_labels_of_any_size_are_counted_in_the_memory_of_their_pixels(job: dict[str, Any]) -> None:
     truth = np.array([[0, 3], [2**40, 2**40]])
-    tally = tally_of(job, [truth], ["miou"], type="mask", label_offset=0)
-    tally.add({"scores": np.array([[0, -(2**40)], [2**40, 0]])}, truth, sample())
+    tally = tally_of(job, ["miou"], type="mask", label_offset=0)
+    tally.add({"scores": np.array([[0, -(2**40)], [2**40, 0]])}, truth, None)
     assert tally.measures()["miou"].tolist() == [[0, 0, 1, 2], [0, 3, 0, 1], [0, 2**40, 1, 2]]
 
 
-def detecting(job: dict[str, Any], labels: Sequence[Label] | None, metrics: Sequence[str]) -> Tally:
+def detecting(job: dict[str, Any], metrics: Sequence[str]) -> Job:
     job["metrics"] = list(metrics)
     job["model"]["outputs"] = [{"name": "boxes", "type": "boxes"}, {"name": "found", "type": "box-scores"}]
     job["model"]["predictions"] = {
@@ -194,7 +188,7 @@ def detecting(job: dict[str, Any], labels: Sequence[Label] | None, metrics: Sequ
         "label_offset": 1,
         "score_threshold": 0.1,
     }
-    return open_tally(parse_job(job), Samples(lambda _number: {}, ["a", "b"], labels, frozenset()))
+    return parse_job(job)
 
 
 def boxes(*corners: Sequence[float]) -> Boxes:
@@ -206,49 +200,52 @@ def boxes(*corners: Sequence[float]) -> Boxes:
 def test_detections_are_compared_by_label_and_stored_by_class(job: dict[str, Any]) -> None:
     """Class 4 is label 3. Of two labelled boxes one is found, and before it something that is none."""
     labels = [boxes([0, 0, 10, 10]), boxes([20, 20, 40, 40])]
-    tally = detecting(job, labels, ["map", "map_50"])
+    asked = detecting(job, ["map", "map_50"])
     scores = np.zeros((1, 5))
     scores[0, 4] = 0.5
     geometry = Geometry.identity(100, 100).resized(50, 50)
-    tally.add({"boxes": np.array([[0, 0, 5, 5]]), "found": scores}, labels[0], sample(geometry=geometry))
-    tally.add({"boxes": np.array([[40, 40, 45, 45]]), "found": scores * 1.5}, labels[1], sample(geometry=geometry))
-    assert tally.tensors()["detections"].tolist() == [[0, 4, 0.5, 0, 0, 10, 10], [1, 4, 0.75, 80, 80, 90, 90]]
+    samples = [
+        {"boxes": np.array([[0, 0, 5, 5]]), "found": scores},
+        {"boxes": np.array([[40, 40, 45, 45]]), "found": scores * 1.5},
+    ]
+    recorder, tally = PredictionRecorder(asked.model), open_tally(asked)
+    for outputs, label in zip(samples, labels, strict=True):
+        prediction = add_detections(asked.model, outputs, geometry)
+        recorder.add(prediction, geometry)
+        tally.add(prediction, label, geometry)
+    assert recorder.tensors()["detections"].tolist() == [[0, 4, 0.5, 0, 0, 10, 10], [1, 4, 0.75, 80, 80, 90, 90]]
+    assert list(recorder.tensors()) == ["detections"]
     # At half of the recall the precision is one half, for 51 of the 101 recalls that COCO's evaluation looks at.
     expected = {"value": pytest.approx(0.5 * 51 / 101), "n": 2}
     assert tally.document() == {"map": expected, "map_50": expected}
 
 
 def test_detections_are_kept_where_no_metric_is_asked(job: dict[str, Any]) -> None:
-    tally = detecting(job, None, [])
+    asked = detecting(job, [])
     outputs = {"boxes": np.zeros((0, 4)), "found": np.zeros((0, 2))}
-    tally.add(outputs, None, sample(geometry=Geometry.identity(5, 5)))
-    assert tally.tensors()["detections"].shape == (0, 7)
-    assert (tally.document(), tally.measures()) == ({}, {})
+    recorder = PredictionRecorder(asked.model)
+    recorder.add(add_detections(asked.model, outputs, Geometry.identity(5, 5)), None)
+    assert recorder.tensors()["detections"].shape == (0, 7)
     with pytest.raises(Failure, match="do not tell where its pixels came from"):
-        tally.add(outputs, None, sample())
+        add_detections(asked.model, outputs, None)
 
 
 def test_boxes_without_a_picture_are_refused(job: dict[str, Any]) -> None:
     port = {"name": "picture", "type": "tensor", "dtype": "float32", "shape": [None, 1, 8, 12], "steps": []}
     job["model"]["inputs"] = [port]
     with pytest.raises(Failure, match="no input is of type image") as caught:
-        detecting(job, None, [])
+        check_picture(detecting(job, []).model)
     assert caught.value.kind == "load"
 
 
 def test_boxes_that_nobody_labelled_have_no_precision(job: dict[str, Any]) -> None:
-    tally = detecting(job, [boxes(), boxes()], ["map"])
+    asked = detecting(job, ["map"])
+    tally = open_tally(asked)
     for label in (boxes(), boxes()):
         outputs = {"boxes": np.ones((1, 4)), "found": np.ones((1, 2))}
-        tally.add(outputs, label, sample(geometry=Geometry.identity(5, 5)))
+        tally.add(add_detections(asked.model, outputs, Geometry.identity(5, 5)), label, None)
     with pytest.raises(Failure, match="no sample has a box, and map is asked") as caught:
         tally.document()
-    assert caught.value.kind == "load"
-
-
-def test_quality_without_labels_is_refused(job: dict[str, Any]) -> None:
-    with pytest.raises(Failure, match="has no labels") as caught:
-        tally_of(job, None, ["top1"])
     assert caught.value.kind == "load"
 
 

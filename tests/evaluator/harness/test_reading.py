@@ -20,7 +20,7 @@ def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:
     assert [step.name for step in read.model.inputs[0].steps] == ["decode", "cast", "transpose"]
     assert read.model.outputs[0].axes == Axes(axis=0, size=None, sample=None)
     assert read.model.batch is None
-    assert read.phases == ("accuracy", "performance")
+    assert read.phases == ("accuracy", "score", "performance")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_batch_is_where_the_manifest_says(
     ("metrics", "scenario", "phases"),
     [
         (["latency_p50"], "single_stream", ("performance",)),
-        (["top5"], "single_stream", ("accuracy", "performance")),
+        (["top5"], "single_stream", ("accuracy", "score", "performance")),
         ([], "accuracy", ("accuracy",)),
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from evaluator.harness.accuracy import PREDICTIONS
+from evaluator.harness.predictions import PREDICTIONS
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, mark, run_in, write_job
 
 Run = Callable[[dict[str, Any]], Finished]
@@ -208,14 +208,14 @@ def test_a_fixed_batch_is_filled_with_its_last_sample(run: Run, job: dict[str, A
 def test_progress_is_a_json_line_at_each_end_of_a_phase(ordinary: Finished) -> None:
     lines = [json.loads(line) for line in ordinary.lines]
     seen = {line["phase"]: line for line in lines}
-    assert list(seen) == ["accuracy", "prepare", "performance"]
+    assert list(seen) == ["accuracy", "score", "prepare", "performance"]
     assert seen["accuracy"] == {"phase": "accuracy", "done": SAMPLES, "total": SAMPLES}
     assert all(0 <= line["done"] <= line["total"] for line in lines)
 
 
 def test_seconds_are_told_apart(ordinary: Finished) -> None:
     timings = ordinary.result["timings"]
-    stages = ("load", "open", "prepare", "wait", "stack", "predict", "outputs", "quality", "save")
+    stages = ("load", "open", "prepare", "wait", "stack", "predict", "outputs", "record", "save")
     assert {"accuracy", *(f"accuracy.{stage}" for stage in stages)} <= timings.keys()
     assert {"performance", "performance.load", "performance.warmup", "performance.queries"} <= timings.keys()
     assert timings["accuracy"] > sum(timings[f"accuracy.{stage}"] for stage in stages)

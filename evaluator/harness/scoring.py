@@ -1,0 +1,87 @@
+"""Quality metrics, computed from stored predictions and the labels of the dataset; no model is needed.
+
+It is a phase of its own: the process that runs a model has no labels, and the one that has labels runs no model.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .datasets import open_samples
+from .failures import Failure
+from .job import Job
+from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions
+from .predictors import Tensors
+from .quality import open_tally
+from .reports import Progress, Timings
+from .tensorfiles import save_tensors
+
+MEASURES = "quality.safetensors"
+
+_TYPES = {"miou": ("mask",), "mae": ("value",), "rmse": ("value",)}
+_CLASSES = ("class-scores", "class-index")
+
+
+class Score(NamedTuple):
+    """The quality of a run.
+
+    ``quality`` is what ``result.json`` says: by metric ``n``, and ``correct`` or ``value``. ``measures`` is what each
+    sample adds to a metric that is no count, from which intervals are made; empty where every metric is a count.
+    """
+
+    quality: dict[str, Any]
+    measures: Tensors
+
+
+def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None = None) -> Score:
+    """Compare stored predictions with the labels of the dataset.
+
+    Args:
+        job: Says which metrics, which split, and which outputs the model has; its model's files are not needed.
+        dataset: The folder of the dataset's files, with labels.
+        predictions: ``predictions.safetensors`` of the run.
+        progress: Is told the number of compared samples.
+
+    Raises:
+        Failure: ``load``: the split has no labels, or labels of another kind; a library is missing. ``predict``: the
+            predictions are malformed, of another number of samples, or cannot be compared with the labels.
+    """
+    if not job.quality_metrics:
+        return Score({}, {})
+    samples = open_samples(job.dataset, dataset, job.model.task)
+    if samples.labels is None:
+        raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+    tally = open_tally(job)
+    stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
+    for number, (prediction, geometry) in enumerate(stored):
+        try:
+            tally.add(prediction, samples.labels[number], geometry)
+        except Failure as error:
+            raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
+        if progress is not None:
+            progress.at(number + 1)
+    return Score(tally.document(), tally.measures())
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Score the predictions in ``output``, write the measures there, and return the report of the phase.
+
+    Raises:
+        Failure: As :func:`score`.
+    """
+    timings = Timings()
+    with timings.of("score"):
+        progress = Progress("score", int(job.dataset.split.get("samples", 0)))
+        found = score(job, folder / "dataset", output / PREDICTIONS, progress)
+        progress.finish()
+    if found.measures:
+        with timings.of("save"):
+            save_tensors(output / MEASURES, found.measures)
+    return {"quality": found.quality, "timings": timings.seconds}
+
+
+def _compared_tensor(job: Job) -> str:
+    """The stored tensor that the metrics compare with the labels."""
+    if job.model.detections is not None:
+        return DETECTIONS
+    types = _TYPES.get(job.quality_metrics[0], _CLASSES)
+    return next(output.name for output in job.model.outputs if output.type in types)

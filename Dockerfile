@@ -7,12 +7,13 @@ RUN python3 -m venv --copies /opt/benchlock
 WORKDIR /src
 COPY requirements/runtime.txt requirements/
 RUN /opt/benchlock/bin/python -m pip install --no-cache-dir --require-hashes --requirement requirements/runtime.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY api api
 COPY artifacts artifacts
 COPY evaluator evaluator
 COPY migrations migrations
 COPY registry registry
+ARG BENCHLOCK_COMMIT=
 RUN /opt/benchlock/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM ${BASE}

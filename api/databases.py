@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from api.decisions import alone, new_owner, write_down
-from artifacts.errors import InvalidInputError, RefusedError
-from migrations import upgrade
+from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from migrations import prepare
 from registry.catalogue.database import open_engine, open_server, place_of
 
 if TYPE_CHECKING:
@@ -38,9 +38,12 @@ def is_new(home: Path) -> bool:
 
 
 def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
-    """The database of the registry in ``home``, up to date; of a new one, what BENCHLOCK_DATABASE names, if it is set.
+    """Open the database of the registry in ``home``; make the schema of a new registry.
+
+    The database of a new registry is the one that BENCHLOCK_DATABASE names, else a file in ``home``.
 
     Raises:
+        SchemaRevisionError: The schema has another revision than this build needs.
         InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
         RefusedError: the database belongs to another registry.
         UnavailableError: the database cannot be used, or the decision not be written down.
@@ -52,9 +55,38 @@ def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
             return _open_first(home, wanted, now)
     if decision is None:
         database = open_engine(home / FILE)
-        upgrade(database)
+        try:
+            prepare(database)
+        except BaseException:
+            database.dispose()
+            raise
         return database
     return _open_claimed(home, wanted, decision, now)
+
+
+def open_existing(home: Path) -> "Engine":
+    """Open the database of an existing registry, whatever the revision of its schema.
+
+    Raises:
+        UnknownNameError: There is no registry in ``home``.
+        InvalidInputError: BENCHLOCK_DATABASE is invalid, or names another database than the registry has.
+        RefusedError: The database belongs to another registry.
+        UnavailableError: The database cannot be used.
+    """
+    from registry.catalogue.ownership import require_owner  # noqa: PLC0415 - see above
+
+    if is_new(home):
+        raise UnknownNameError("no registry found", where=str(home), next_step="name its folder with --registry")
+    decision = decided(home)
+    if decision is None:
+        return open_engine(home / FILE)
+    database = _connect(home, os.environ.get(VARIABLE), decision)
+    try:
+        require_owner(database, decision.owner)
+    except BaseException:
+        database.dispose()
+        raise
+    return database
 
 
 def decided(home: Path) -> Decision | None:
@@ -134,16 +166,20 @@ def _open_first(home: Path, wanted: str, now: Callable[[], datetime]) -> "Engine
 def _open_claimed(home: Path, wanted: str | None, decision: Decision, now: Callable[[], datetime]) -> "Engine":
     from registry.catalogue.ownership import claim  # noqa: PLC0415 - see above
 
-    if wanted and _address(wanted) != decision.address:
-        raise _other(home, decision.address)
-    database = open_server(wanted or decision.address)
+    database = _connect(home, wanted, decision)
     try:
-        upgrade(database)
+        prepare(database)
         claim(database, decision.owner, now())
     except BaseException:
         database.dispose()
         raise
     return database
+
+
+def _connect(home: Path, wanted: str | None, decision: Decision) -> "Engine":
+    if wanted and _address(wanted) != decision.address:
+        raise _other(home, decision.address)
+    return open_server(wanted or decision.address)
 
 
 def _address(text: str) -> str:

@@ -57,7 +57,7 @@ def now() -> datetime:
 
 
 def open_registry(location: str, say: Callable[[str], None], progress: Progress = SILENT) -> Registry:
-    """The registry in the folder ``location``, made on first use, its schema brought up to date.
+    """Open the registry in the folder ``location``; make it on first use. An existing schema is never changed.
 
     Runs that were abandoned by a process that is no more are recorded as such first, and said; what they left is
     removed.
@@ -65,6 +65,7 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     Raises:
         InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
             the registry has.
+        SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: the folder or the database cannot be used.
     """
     from api.databases import is_new, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
@@ -94,13 +95,7 @@ def home_of(location: str) -> Path:
         InvalidInputError: ``location`` is the URL of a server.
         UnavailableError: the folder cannot be made.
     """
-    if "://" in location:
-        raise InvalidInputError(
-            f"{location} is a server, and this is for the registry in a folder of this machine",
-            where=location,
-            next_step="do it on the server, in the folder that it serves: --registry DIR",
-        )
-    home = Path(location).absolute()
+    home = folder_of(location)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -110,6 +105,21 @@ def home_of(location: str) -> Path:
             next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
     return home
+
+
+def folder_of(location: str) -> Path:
+    """Return the absolute path of a registry's folder, which need not exist.
+
+    Raises:
+        InvalidInputError: ``location`` is the URL of a server.
+    """
+    if "://" in location:
+        raise InvalidInputError(
+            f"{location} is a server, and this is for the registry in a folder of this machine",
+            where=location,
+            next_step="do it on the server, in the folder that it serves: --registry DIR",
+        )
+    return Path(location).absolute()
 
 
 def open_tokens(registry: Registry) -> "Tokens":

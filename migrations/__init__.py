@@ -1,61 +1,141 @@
-"""The only way a schema is ever made."""
+"""The only way a schema is ever made or changed."""
 
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from sqlalchemy import Connection, Engine, text
+from typing import TYPE_CHECKING, Any
 
 from artifacts.errors import UnavailableError
-from registry.catalogue.database import reading, writing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from alembic.config import Config
+    from sqlalchemy import Connection, Engine
 
 HEAD = "0012"
 """The newest revision: a test compares it with the revisions themselves."""
+_READS = ("SELECT", "PRAGMA")
 
 
-def upgrade(engine: Engine) -> None:
-    """Bring the database to ``HEAD``, in one transaction; cheap where it is there already.
+def upgrade(engine: "Engine") -> None:
+    """Upgrade the database to ``HEAD``, in one transaction; cheap where it is there already.
 
     Two processes may do it at once: the second waits and then finds nothing to do.
 
     Raises:
-        UnavailableError: the database cannot be used, or a newer benchlock wrote it.
+        UnavailableError: The database cannot be used, or a newer benchlock wrote it.
     """
+    from registry.catalogue.database import reading, writing  # noqa: PLC0415 - HEAD alone needs no SQL
+
     with reading(engine) as connection:
         if revision(connection) == HEAD:
             return
     with writing(engine) as connection:
         if revision(connection) != HEAD:
-            _run_revisions(connection)
+            upgrade_within(connection)
 
 
-def revision(connection: Connection) -> str | None:
-    """The revision that the database is at; none where it is empty."""
-    if not connection.dialect.has_table(connection, "alembic_version"):
-        return None
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return found
+def prepare(engine: "Engine") -> None:
+    """Make the schema of an empty database; require ``HEAD`` of any other.
+
+    Every later write transaction of ``engine`` compares the revision again.
+
+    Raises:
+        SchemaRevisionError: The schema has another revision; nothing was changed.
+        UnavailableError: The database cannot be used.
+    """
+    from registry.catalogue.database import reading  # noqa: PLC0415 - as above
+    from registry.catalogue.revisions import expect_revision, require_revision  # noqa: PLC0415
+
+    with reading(engine) as connection:
+        found = revision(connection)
+    if found is None:
+        upgrade(engine)
+    else:
+        require_revision(found, HEAD)
+    expect_revision(engine, HEAD)
 
 
-def configure(connection: Connection) -> "Config":
-    """Alembic's settings for its commands on ``connection``, without a file."""
-    from alembic.config import Config  # noqa: PLC0415 - alembic takes half a second to import, and is rarely needed
+def revision(connection: "Connection") -> str | None:
+    """Read the revision of the database; ``None`` where it is empty."""
+    from registry.catalogue.revisions import read_revision  # noqa: PLC0415 - as above
 
-    config = Config(stdout=StringIO(), attributes={"connection": connection})
+    return read_revision(connection)
+
+
+def known_revisions() -> tuple[str, ...]:
+    """List the revisions of this build, the oldest first."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - alembic takes half a second to import
+
+    scripts = ScriptDirectory.from_config(_settings())
+    return tuple(script.revision for script in reversed(list(scripts.walk_revisions())))
+
+
+def upgrade_within(connection: "Connection") -> None:
+    """Upgrade the database to ``HEAD`` in the transaction of ``connection``.
+
+    Raises:
+        UnavailableError: A newer benchlock wrote the database.
+    """
+    from alembic import command  # noqa: PLC0415 - as above
+
+    _run(connection, lambda config: command.upgrade(config, "head"))
+
+
+def downgrade_within(connection: "Connection", target: str) -> None:
+    """Downgrade the database to the revision ``target`` in the transaction of ``connection``.
+
+    Raises:
+        UnavailableError: This build does not know the revision of the database, or ``target``.
+    """
+    from alembic import command  # noqa: PLC0415 - as above
+
+    _run(connection, lambda config: command.downgrade(config, target))
+
+
+@contextmanager
+def recorded_statements(connection: "Connection") -> "Iterator[list[str]]":
+    """Record the SQL statements by which ``connection`` changes something, with the number of rows of a bulk one."""
+    from sqlalchemy import event  # noqa: PLC0415 - as above
+
+    statements: list[str] = []
+
+    def record(*arguments: Any) -> None:  # noqa: ANN401 - SQLAlchemy's own signature
+        _, _, statement, parameters, _, executemany = arguments
+        if statement.lstrip().startswith(_READS):
+            return
+        rows = f"  -- {len(parameters)} rows" if executemany else ""
+        statements.append(f"{statement.strip()};{rows}")
+
+    event.listen(connection, "before_cursor_execute", record)
+    try:
+        yield statements
+    finally:
+        event.remove(connection, "before_cursor_execute", record)
+
+
+def configure(connection: "Connection") -> "Config":
+    """Make Alembic's settings for its commands on ``connection``, without a file."""
+    config = _settings()
+    config.attributes["connection"] = connection
+    return config
+
+
+def _settings() -> "Config":
+    from alembic.config import Config  # noqa: PLC0415 - as above
+
+    config = Config(stdout=StringIO())
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.set_main_option("path_separator", "os")
     return config
 
 
-def _run_revisions(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - see above
-    from alembic.util import CommandError  # noqa: PLC0415
+def _run(connection: "Connection", act: "Callable[[Config], None]") -> None:
+    from alembic.util import CommandError  # noqa: PLC0415 - as above
 
     try:
-        command.upgrade(configure(connection), "head")
+        act(configure(connection))
     except CommandError as error:
         raise UnavailableError(
             f"the database is at revision {revision(connection)}, which this benchlock does not know",

@@ -36,9 +36,13 @@ def restore(invocation: Invocation, folder: Path) -> None:
     have its dump already.
     """
     from api.backups import restore as restored  # noqa: PLC0415 - as above
+    from registry.catalogue.revisions import SchemaRevisionError  # noqa: PLC0415
 
     found = restored(invocation.registry, folder, invocation.progress)
-    _ = invocation.folder  # brought up to date; runs that nobody ends are recorded as abandoned
+    try:
+        _ = invocation.folder  # runs that nobody ends are recorded as abandoned
+    except SchemaRevisionError as error:  # a backup of another version is restored as it is
+        output.say(f"warning: {error}")
     _tell(invocation, folder, found, "restored")
 
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "import": "import_commands.importing",
     "backup": "backup_commands.backup",
     "restore": "backup_commands.restore",
+    "db": "database_commands.db",
     "verify": "upkeep_commands.verify",
     "gc": "upkeep_commands.gc",
     "token": "access_commands.token",

@@ -21,7 +21,7 @@ class Invocation:
 
     @cached_property
     def opened(self) -> "Registry":
-        """The registry, opened; where it is a folder, its schema brought up to date, abandoned runs recorded."""
+        """The registry, opened; where it is a folder, abandoned runs are recorded."""
         if "://" in self.registry:
             from api.client.opening import open_remote  # noqa: PLC0415 - most registries are folders
 

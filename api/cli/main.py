@@ -27,9 +27,10 @@ def main() -> None:
     The version is answered before anything is imported that the answer does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from importlib.metadata import version  # noqa: PLC0415 - see above
+        from api.build import this_build  # noqa: PLC0415 - see above
 
-        sys.stdout.write(f"benchlock {version('benchlock')}\n")
+        build = this_build()
+        sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
         return
     # Modules are nearly all that a command allocates, and they live to its end: searching them for cycles again and
     # again while they load, and once more on the way out, was a quarter of the CPU time of a short command.

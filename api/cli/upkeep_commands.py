@@ -82,14 +82,18 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
 @click.pass_obj
 def doctor(invocation: Invocation) -> None:
     """Say what this machine has and lacks."""
+    from api.build import this_build  # noqa: PLC0415
     from api.wiring import connect_engine  # noqa: PLC0415
     from evaluator.runner.host import this_host  # noqa: PLC0415
 
+    described = invocation.opened.describe()
     engine = connect_engine()
     host = this_host()
-    described = invocation.opened.describe()
+    build = this_build()
     document = {
         **described,
+        "benchlock": build.version,
+        "commit": build.commit,
         "python": platform.python_version(),
         "engine": None if engine is None else engine.version,
         "mmdebstrap": shutil.which("mmdebstrap"),
@@ -101,6 +105,7 @@ def doctor(invocation: Invocation) -> None:
     output.print_fields(
         {
             **described,
+            "benchlock": f"{build.version} (commit {build.commit})",
             "python": document["python"],
             "engine": document["engine"] or _NO_ENGINE,
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",

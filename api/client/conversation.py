@@ -24,6 +24,8 @@ class Health(msgspec.Struct, frozen=True):
 
     status: str
     version: str
+    commit: str = "unknown"
+    schema: str = "unknown"
 
 
 class Conversation:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from api.build import this_build
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
 from api.databases import describe
 from api.wiring import Registry, describe_store, now
@@ -161,7 +162,12 @@ class EmbeddedRegistry:
 
     def describe(self) -> Json:
         database = describe(self.opened.database, self.home)
-        return {"registry": str(self.home), "database": database, "store": describe_store(self.opened)}
+        return {
+            "registry": str(self.home),
+            "database": database,
+            "schema": this_build().schema,  # any other revision is refused when the registry is opened
+            "store": describe_store(self.opened),
+        }
 
     def _mirrored(self, option: str) -> "MirroredRepository":
         """The store of a registry that has a repository behind it, which ``option`` is for."""

@@ -150,7 +150,8 @@ class RemoteRegistry:
         return {
             "registry": self.talk.where,
             "store": store,
-            "server": f"benchlock {server.version}",
+            "server": f"benchlock {server.version} (commit {server.commit})",
+            "schema": server.schema,
             "caller": caller.id,
             "scopes": ", ".join(caller.scopes),
         }

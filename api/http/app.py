@@ -17,6 +17,7 @@ from api.http.observed import Observed
 from api.http.places import Places, place_with
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
+from api.http.schema_watch import SchemaWatch, schema_with
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
 from api.http.work import Work
@@ -60,6 +61,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         await asyncio.gather(*(one.end(service.grace.left) for one in service.works))
 
     guard = one_after_another(
+        schema_with(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
         guard_with(authority, service.prompt, Strangers(settings.strangers)),
         limit_with(settings.rate),
         place_with(Places(settings.at_once)),

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import Final
 
-VERSION: Final = version("benchlock")
+from api.build import this_build
+
+VERSION: Final = this_build().version
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Settings:
     ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that
     is kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
     client that runs something may be silent; ``ready_seconds`` how long what was found about database and store
-    holds; ``last_seconds`` how long what has begun may go on once the service is told to end; ``largest_page``
-    bounds what a client may ask for at once.
+    holds, and ``schema_seconds`` that about the schema's revision; ``last_seconds`` how long what has begun may go on
+    once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
     """
 
     usual_body: int = 1 << 20
@@ -65,6 +66,7 @@ class Settings:
     current_bytes: int = 16 << 20
     lease_seconds: float = 60.0
     ready_seconds: float = 2.0
+    schema_seconds: float = 1.0
     last_seconds: float = 20.0
     largest_page: int = 1000
     usual_page: int = 100

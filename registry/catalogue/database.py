@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from registry.catalogue import postgresql, sqlite
+from registry.catalogue.revisions import require_expected_revision
 
 
 def open_engine(path: Path) -> Engine:
@@ -93,9 +94,14 @@ def in_turn(engine: Engine) -> AbstractContextManager[None]:
 
 @contextmanager
 def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
-    """What ``writing`` is for who has the turn; the only writer, where it is ``alone``. Raises as ``writing``."""
+    """What ``writing`` is for who has the turn; the only writer, where it is ``alone``. Raises as ``writing``.
+
+    Raises:
+        SchemaRevisionError: The schema changed since the engine was opened.
+    """
     options = {"writes": True} if alone else {}
     with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+        require_expected_revision(connection)
         yield connection
 
 

@@ -24,7 +24,21 @@ def claim(engine: Engine, registry: str, at: datetime) -> None:
             if found is None:
                 connection.execute(insert(owners), {"id": registry, "at": at})
                 return
-    if found != registry:
+    _refuse_other(engine, found, registry)
+
+
+def require_owner(engine: Engine, registry: str) -> None:
+    """Require that no other registry than ``registry`` has claimed the database, whatever its schema's revision.
+
+    Raises:
+        RefusedError: Another registry has.
+        UnavailableError: The database cannot be used.
+    """
+    _refuse_other(engine, owner(engine), registry)
+
+
+def _refuse_other(engine: Engine, found: str | None, registry: str) -> None:
+    if found not in (None, registry):
         raise RefusedError(
             "the database belongs to another registry of benchlock",
             where=place_of(engine),

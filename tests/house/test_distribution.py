@@ -1,5 +1,6 @@
 """What ships: every module of the five packages, and nothing else."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 
 
@@ -27,6 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
             *PACKAGES,
             "tests",
             "pyproject.toml",
+            "setup.py",
             "README.md",
             "LICENSE",
         ):
@@ -35,6 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
             target.write_bytes((ROOT / name).read_bytes())
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source],
+        env={**os.environ, "BENCHLOCK_COMMIT": COMMIT},
         check=True,
         capture_output=True,
     )
@@ -44,7 +48,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     expected = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == expected
+    assert shipped == expected | {"api/commit.txt"}
+
+
+def test_the_wheel_says_of_which_commit_it_is(wheel: zipfile.ZipFile) -> None:
+    assert wheel.read("api/commit.txt").decode() == f"{COMMIT}\n"
 
 
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:

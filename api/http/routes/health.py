@@ -8,11 +8,12 @@ from litestar import Response, Router, get
 from msgspec import Struct
 from sqlalchemy import text
 
+from api.build import this_build
 from api.http.documented import answers, content
 from api.http.guards import PUBLIC, READ
 from api.http.logs import log
+from api.http.schema_watch import ANY_SCHEMA
 from api.http.service import Service
-from api.http.settings import VERSION
 from api.http.work import BusyError
 from api.wiring import Registry
 from artifacts.digest import from_hex
@@ -25,10 +26,12 @@ _NOWHERE: Final = from_hex("0" * 64)
 
 
 class Health(Struct, frozen=True):
-    """The service lives; ``version`` is that of benchlock."""
+    """The service lives; its build of benchlock: version, commit and the schema revision that it needs."""
 
     status: str
     version: str
+    commit: str
+    schema: str
 
 
 class Readiness:
@@ -67,12 +70,13 @@ class Readiness:
 
 def routes(service: Service) -> Router:
     """``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
-    health, readiness = Health("ok", VERSION), Readiness(service)
-    example = {"status": "ok", "version": VERSION}
+    build = this_build()
+    health, readiness = Health("ok", build.version, build.commit, build.schema), Readiness(service)
+    example = {"status": "ok", "version": build.version, "commit": "8ae00ce…", "schema": build.schema}
 
     @get(
         "/health",
-        opt=PUBLIC,
+        opt={**PUBLIC, ANY_SCHEMA: True},
         security=[],
         summary="Is it alive?",
         responses=answers(public=True, success={200: content(Health, "It lives.", example)}),
@@ -89,7 +93,10 @@ def routes(service: Service) -> Router:
         responses=answers(public=True, success={200: content(Health, "Database and store answer.", example)}),
     )
     async def ready() -> Health:
-        """Answers where the database and the store do, or did a moment ago; 503 says which does not."""
+        """Answers where the database and the store do, or did a moment ago; 503 says which does not.
+
+        It is also 503 while the database's schema has another revision than this build needs.
+        """
         await readiness.check()
         return health
 

@@ -1,0 +1,63 @@
+"""The revision of a database's schema, compared with the revision that this build needs."""
+
+from typing import Final
+
+from sqlalchemy import Connection, Engine, text
+
+from artifacts.errors import UnavailableError
+
+_EXPECTED: Final = "schema_revision"
+
+
+class SchemaRevisionError(UnavailableError):
+    """The database's schema has another revision than this build needs."""
+
+    code = "schema-revision"
+
+
+def read_revision(connection: Connection) -> str | None:
+    """Read the revision of the database's schema; ``None`` where the database is empty."""
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    return _read_version(connection)
+
+
+def require_revision(found: str | None, needed: str) -> None:
+    """Compare the revision of a database with the one that this build needs.
+
+    Raises:
+        SchemaRevisionError: The revisions differ; the error names the next step.
+    """
+    if found == needed:
+        return
+    if found is not None and found > needed:
+        raise SchemaRevisionError(
+            f"the database schema is at revision {found}, and this benchlock needs the older revision {needed}",
+            next_step=f"use a benchlock that needs revision {found}, or go back: with the newer benchlock, stop every "
+            f"service and run `benchlock db downgrade --to {needed}`",
+        )
+    raise SchemaRevisionError(
+        f"the database schema is at revision {found}, and this benchlock needs revision {needed}",
+        next_step="stop every service of this registry, then run `benchlock db upgrade`",
+    )
+
+
+def expect_revision(engine: Engine, needed: str) -> None:
+    """Make every later write transaction of ``engine`` compare the revision before it writes."""
+    engine.update_execution_options(**{_EXPECTED: needed})
+
+
+def require_expected_revision(connection: Connection) -> None:
+    """Compare the revision with the one that the connection's engine expects, if it expects one.
+
+    Raises:
+        SchemaRevisionError: The schema changed since the engine was opened.
+    """
+    needed: str | None = connection.get_execution_options().get(_EXPECTED)
+    if needed is not None:
+        require_revision(_read_version(connection), needed)
+
+
+def _read_version(connection: Connection) -> str | None:
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found

@@ -10,7 +10,9 @@ import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,7 +23,16 @@ from artifacts.files import unreadable
 from artifacts.progress import SILENT, Progress
 from artifacts.store import BlobReader, BlobStore, read, verify
 
-_LONGEST_NAME = 255  # bytes; what Linux file systems hold
+_LONGEST_NAME: Final = 255
+"""Bytes of one part of a path; what Linux file systems hold."""
+LONGEST_PATH: Final = 1024
+"""Bytes of a path."""
+DEEPEST_PATH: Final = 64
+"""Parts of a path."""
+_SHOWN: Final = 60
+_FIRST: Final = "\0"
+LARGEST_LISTING: Final = 256 << 20
+"""Bytes of the listing of a tree, which is read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +53,10 @@ def check_path(path: str) -> str:
 
     Raises:
         InvalidInputError: it is absolute or empty, has an empty part (a trailing slash too), ``.`` or ``..``, a
-            backslash, a control character, a part over 255 bytes, or is not Unicode.
+            backslash, a control character, a part over 255 bytes, or is not Unicode; or it has more than 64 parts or
+            1024 bytes.
     """
+    _check_size(path)
     parts = path.split("/")
     if path.startswith("/"):
         reason = "is absolute"
@@ -68,28 +81,64 @@ def check_path(path: str) -> str:
     )
 
 
+def _check_size(path: str) -> None:
+    """Refuse a path that is too long or too deep, before anything else looks at it."""
+    if len(path) > LONGEST_PATH or len(path.encode(errors="surrogatepass")) > LONGEST_PATH:
+        reason = f"has more than {LONGEST_PATH} bytes"
+    elif path.count("/") >= DEEPEST_PATH:
+        reason = f"has more than {DEEPEST_PATH} parts"
+    else:
+        return
+    shown = f"{path[:_SHOWN]}…"
+    raise InvalidInputError(f"the path {shown!a} {reason}", where=ascii(shown), next_step="shorten it")
+
+
 def check_collisions(paths: Iterable[str]) -> None:
     """Nothing, if the paths can lie in one folder on every file system.
+
+    Sorted by what case and normal form leave, paths with a common beginning are neighbours; so each is compared with
+    the next one alone, in time and memory that are linear in the paths' length.
 
     Raises:
         InvalidInputError: two files or folders differ only by case or by Unicode normal form, or one path is both a
             file and a folder.
     """
-    spellings: dict[str, str] = {}
-    for path in paths:
-        parts = path.split("/")
-        for depth in range(1, len(parts) + 1):
-            name = "/".join(parts[:depth])
-            spelling = name if depth == len(parts) else name + "/"
-            # The canonical caseless match of the Unicode standard (definition D145).
-            folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
-            other = spellings.setdefault(folded, spelling)
-            if other != spelling:
-                raise InvalidInputError(
-                    f"{other!a} and {spelling!a} are one name on some file systems",
-                    where=ascii(spelling),
-                    next_step="rename one of them",
-                )
+    ordered = sorted((_folded(path), index, path) for index, path in enumerate(paths))
+    for (first, at, one), (second, after, other) in pairwise(ordered):
+        shared = _shared_parts(first, second)
+        if not shared:
+            continue
+        spellings = [_spelling(one, shared), _spelling(other, shared)]
+        if spellings[0] != spellings[1]:
+            earlier, later = spellings if at < after else reversed(spellings)
+            raise InvalidInputError(
+                f"{earlier!a} and {later!a} are one name on some file systems",
+                where=ascii(later),
+                next_step="rename one of them",
+            )
+
+
+def _folded(path: str) -> str:
+    """What is equal for paths that are one name somewhere; slashes sort before all other characters."""
+    # The canonical caseless match of the Unicode standard (definition D145).
+    folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+    return folded.replace("/", _FIRST)
+
+
+def _shared_parts(first: str, second: str) -> int:
+    """How many parts at their beginning two folded paths share."""
+    pairs = zip(first.split(_FIRST), second.split(_FIRST), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _spelling(path: str, parts: int) -> str:
+    """The first parts of a path, with a slash where they are a folder."""
+    at = -1
+    for _ in range(parts):
+        at = path.find("/", at + 1)
+        if at < 0:
+            return path
+    return path[: at + 1]
 
 
 def walk_tree(folder: Path, *, exclude: Path | None = None) -> tuple[tuple[str, Path], ...]:
@@ -144,6 +193,7 @@ def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
         InvalidInputError: it is not the canonical listing of files that can lie in one folder.
     """
     try:
+        _check_listing_size(len(content), name)
         rows = msgspec.json.decode(content, type=list[tuple[str, str, int]])
         entries = tuple(TreeEntry(check_path(path), to_hex(from_hex(sha256)), size) for path, sha256, size in rows)
         check_collisions(entry.path for entry in entries)
@@ -157,6 +207,11 @@ def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
     if any(entry.size < 0 for entry in entries):
         raise _no_listing(name, "a size is negative")
     return entries
+
+
+def _check_listing_size(size: int, name: str) -> None:
+    if size > LARGEST_LISTING:
+        raise _no_listing(name, f"it has {size} bytes, more than {LARGEST_LISTING}")
 
 
 def _no_listing(name: str, reason: str) -> InvalidInputError:
@@ -201,6 +256,8 @@ def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEn
         IntegrityError: the listing is absent, has other bytes or another sum of sizes.
         InvalidInputError: it is no listing.
     """
+    if store.exists(tree.digest):
+        _check_listing_size(store.stat(tree.digest).size, name)
     entries = parse_listing(read(store, tree.digest, name=f"the listing of {name}"), name)
     size = sum(entry.size for entry in entries)
     if size != tree.size:

@@ -1,24 +1,23 @@
 """Publishing what somebody else prepared: a manifest as published, whose blobs were sent before. Nothing is trusted."""
 
 import io
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from artifacts.digest import Digest
 from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore, verify
+from artifacts.store import BlobStore
 from registry.access.actors import acting
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.entries import Provenance, Published
 from registry.catalogued import CataloguedStore
-from registry.inspection.content import Content
-from registry.inspection.kinds import inspect
+from registry.inspection.calls import inspect_version
 from registry.manifests import Manifest, Model
 from registry.manifests.geometry import check_geometry
 from registry.manifests.identity import content, manifest_digest, parse_content, reference_of
 from registry.packaging import name_version
 from registry.problems import Problems
-from registry.vetting import content_of, described
+from registry.vetting import described, sent_version
 from registry.yaml import Document, Place
 
 _SHOWN = 3
@@ -75,8 +74,8 @@ def accept(
     """
     acting().require_publishing(manifest.name)
     with store.writing():
-        files, problems = _sent(manifest, store), Problems()
-        inspect(manifest, files, problems, ask=None, warn=warn)
+        problems = Problems()
+        _inspect_sent(manifest, store, problems, warn)
         if isinstance(manifest, Model) and catalogue.would_change(manifest).changed:
             with problems.noted():
                 check_geometry(manifest, Place(Document(None, str(reference_of(manifest)))))
@@ -111,23 +110,17 @@ def refuse_missing(blobs: Mapping[Digest, str], store: BlobStore) -> None:
     """
     missing = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
     if missing:
-        names = list(missing.values())
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise MissingBlobsError(f"not sent yet: {', '.join(names[:_SHOWN])}{more}", tuple(missing))
+        raise MissingBlobsError(_told(list(missing.values()), len(missing)), tuple(missing))
 
 
-def _sent(manifest: Manifest, store: BlobStore) -> Content:
-    """All files, which are there, those inside trees too, in the sizes that are written down for them."""
+def _inspect_sent(manifest: Manifest, store: BlobStore, problems: Problems, warn: Callable[[str], None]) -> None:
+    """All files are there, those inside trees too, in the sizes that are written down for them; and they are well."""
     refuse_missing({blob.digest: path for path, blob in described(manifest).items()}, store)
-    found = content_of(manifest, store)
-    refuse_missing({blob.digest: path for path, blob in found.files.items()}, store)
-    for path, blob in found.files.items():
-        size = blob.size if path.endswith("/") else store.stat(blob.digest).size  # of a tree the sum was compared
-        if size != blob.size:
-            verify(store, blob.digest, name=path)  # of a damaged blob the size is no fault of the manifest
-            raise InvalidInputError(
-                f"{path} has {size} bytes, and {blob.size} are written down for it",
-                where=path,
-                next_step="write down the size that the file has",
-            )
-    return found
+    missing = inspect_version(sent_version(manifest, store), problems, ask=None, warn=warn, present=False)
+    if missing.count:
+        raise MissingBlobsError(_told(missing.paths, missing.count), missing.digests)
+
+
+def _told(paths: Sequence[str], count: int) -> str:
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    return f"not sent yet: {', '.join(paths[:_SHOWN])}{more}"

@@ -11,7 +11,7 @@ from artifacts.bundles.contents import BundleError, Part
 from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import BlobStore, read
-from artifacts.trees import read_tree
+from artifacts.trees import LARGEST_LISTING, read_tree
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
 from registry.catalogue.insertion import insert_version, is_published
 from registry.lockfile import Lock, LockedPlatform
@@ -19,7 +19,7 @@ from registry.manifests import Manifest, files_of
 from registry.manifests.identity import reference_of
 from registry.named import named
 from registry.names import Kind, Reference
-from registry.vetting import LARGEST_LISTING, objection
+from registry.vetting import objection
 
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 

@@ -214,8 +214,11 @@ def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[In
     """A number out of its range, none where there must be one, or another length than a fixed one."""
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
         yield place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
-    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType) and kind.min_length and not value:
-        yield place.error("it must not be empty")
+    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
+        if kind.min_length and not value:
+            yield place.error("it must not be empty")
+        if kind.max_length is not None and len(value) > kind.max_length:
+            yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
     if not isinstance(kind, _NUMBERS):
         return
     for limit, kept, words in (

@@ -15,6 +15,7 @@ class Problems:
 
     def __init__(self) -> None:
         self.found: list[BenchlockError] = []
+        self._known: set[tuple[str, str | None]] = set()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -26,10 +27,10 @@ class Problems:
 
     def add(self, error: BenchlockError) -> None:
         """Keep an error, and those that were found with it."""
-        known = {(one.what, one.where) for one in self.found}
         for one in error.problems or (error,):
-            if (one.what, one.where) not in known:
+            if (one.what, one.where) not in self._known:
                 self.found.append(one)
+                self._known.add((one.what, one.where))
 
     def tell_of(self, where: str | None) -> bool:
         """Whether one of them is of the same place, whatever line it is told with."""

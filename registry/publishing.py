@@ -15,8 +15,7 @@ from artifacts.store import BlobStore
 from registry.catalogue.contents import Contents
 from registry.catalogue.entries import Provenance, Published
 from registry.drafts import Draft
-from registry.inspection.content import Content
-from registry.inspection.kinds import inspect
+from registry.inspection.calls import Inspected, inspect_version
 from registry.intake import Taken, take_in
 from registry.manifests import Manifest, files_of, manifest_digest
 from registry.manifests.identity import content as manifest_content
@@ -152,15 +151,16 @@ def _prepare_one(
     met = Problems()
     taken = take_in(draft, store, progress, met)
     untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
-    inspect(draft.manifest, Content(str(draft.path), store, taken.files, untaken), met, ask=draft.ask, warn=warn)
+    files = {file.path: taken.files[file.path] for file in files_of(draft.manifest) if file.path in taken.files}
+    version = Inspected(draft.manifest, str(draft.path), store, files, untaken)
+    inspect_version(version, met, ask=draft.ask, warn=warn)
     for error in met.found:
         if not (isinstance(error, EchoError) and problems.tell_of(error.where)):
             problems.add(error)
     if untaken or problems.found:
         return None
     with problems.noted():
-        named = {file.path: taken.files[file.path] for file in files_of(draft.manifest)}
-        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, named))), taken)
+        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, files))), taken)
     return None
 
 

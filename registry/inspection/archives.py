@@ -7,12 +7,14 @@ from typing import BinaryIO
 
 from artifacts.errors import InvalidInputError
 from artifacts.trees import check_collisions, check_path
+from registry.inspection.budgets import BUDGET, check_count, metered
 
 _UNIX = 3
 
 
 def faults(stream: BinaryIO) -> Iterator[str]:
     """Why the file should not be unpacked, as sentences without a subject; none where it is no zip file."""
+    stream = metered(stream)
     stream.seek(0)
     if not zipfile.is_zipfile(stream):
         return
@@ -22,6 +24,7 @@ def faults(stream: BinaryIO) -> Iterator[str]:
         return
     with archive:
         members = archive.infolist()
+        check_count(len(members), BUDGET.members, "members")
     names = [member.filename for member in members]
     for member in members:
         try:
@@ -30,7 +33,8 @@ def faults(stream: BinaryIO) -> Iterator[str]:
             yield f"holds a file that would leave its folder: {error.what}"
         if member.create_system == _UNIX and stat.S_ISLNK(member.external_attr >> 16):
             yield f"holds a symbolic link, {member.filename!a}"
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    seen: set[str] = set()
+    twice = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
     if twice is not None:
         yield f"holds {twice!a} twice"
     try:

@@ -7,10 +7,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
+from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, metered
 from registry.inspection.protobuf import MalformedError
 
 MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 1 << 20
 _SUFFIX = ".npy"
 
 
@@ -39,7 +39,11 @@ def read_array(stream: BinaryIO, name: str) -> FoundArray:
         raise MalformedError(f"{name} does not begin as an array")
     try:
         (length,) = struct.unpack("<H", stream.read(2)) if start[6] == 1 else struct.unpack("<I", stream.read(4))
-        text = stream.read(min(length, _LONGEST_HEADER)).decode("latin-1")
+        if length > BUDGET.array_header:
+            raise OverBudgetError(
+                f"has the array {name[:100]!r}, whose header has more than {BUDGET.array_header} bytes"
+            )
+        text = stream.read(length).decode("latin-1")
         header: dict[str, Any] = ast.literal_eval(text.strip())
         return FoundArray(name, header["descr"], tuple(int(size) for size in header["shape"]))
     except (struct.error, ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
@@ -53,8 +57,10 @@ def read_arrays(stream: BinaryIO) -> tuple[FoundArray, ...]:
         MalformedError: it is none.
     """
     try:
-        with zipfile.ZipFile(stream) as archive:
-            return tuple(_member(archive, member) for member in archive.infolist() if not member.is_dir())
+        with zipfile.ZipFile(metered(stream)) as archive:
+            members = archive.infolist()
+            check_count(len(members), BUDGET.members, "arrays")
+            return tuple(_member(archive, member) for member in members if not member.is_dir())
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, zlib.error) as error:
         raise MalformedError(str(error)) from error
 

@@ -3,13 +3,14 @@
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from registry.labels import parse_labels
 
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Classes:
     """The names of a labels file, trimmed, and how many there are; ``unread`` if the file cannot be read."""
 
@@ -17,9 +18,14 @@ class Classes:
     count: int = 0
     unread: bool = False
 
+    @cached_property
+    def folded(self) -> frozenset[str]:
+        """The names, whatever their case."""
+        return frozenset(name.casefold() for name in self.names)
+
     def has(self, name: str) -> bool:
         """Whether a category is one of them, whatever its case."""
-        return self.unread or name.strip().casefold() in {known.casefold() for known in self.names}
+        return self.unread or name.strip().casefold() in self.folded
 
 
 def read_classes(content: bytes, where: str) -> Classes:

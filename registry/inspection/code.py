@@ -16,11 +16,10 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from registry.inspection.arrays import MAGIC, read_array
+from registry.inspection.budgets import BUDGET, check_count, metered, read_whole
 from registry.inspection.pickles import foreign_globals
 from registry.inspection.protobuf import MalformedError
 
-_DEEPEST = 4
-_LARGEST_CONFIG = 1 << 27  # bytes of JSON
 _ZIP = b"PK\x03\x04"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _LAMBDA = re.compile(rb'"(?:class_name|registered_name)"\s*:\s*"(?:Lambda|__lambda__)"')
@@ -48,12 +47,12 @@ def reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
     A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but an unpickler
     of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
     """
-    return tuple(dict.fromkeys(_reasons(stream, torchscript=torchscript, depth=0)))
+    return tuple(dict.fromkeys(_reasons(metered(stream), torchscript=torchscript, depth=0)))
 
 
 def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
-    if depth > _DEEPEST:
-        yield f"holds archives inside one another, more than {_DEEPEST} deep, which nobody looks into"
+    if depth > BUDGET.depth:
+        yield f"holds archives inside one another, more than {BUDGET.depth} deep, which nobody looks into"
         return
     start = stream.read(len(_HDF5))
     # A file is read as an archive by its end too; what lies in an archive, by its beginning alone.
@@ -90,6 +89,7 @@ def _zip(stream: BinaryIO) -> zipfile.ZipFile | None:
 def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Iterator[str]:
     with archive:
         members = archive.infolist()
+        check_count(len(members), BUDGET.members, "members")
         if torchscript and any(member.filename.endswith("/constants.pkl") for member in members):
             return
         for member in members:
@@ -97,7 +97,7 @@ def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Itera
                 continue
             try:
                 with archive.open(member) as content:
-                    inner = cast("BinaryIO", content)
+                    inner = metered(cast("BinaryIO", content), most=BUDGET.unpacked)
                     yield from (
                         _in_config(inner) if member.filename == "config.json" else _reasons(inner, depth=depth + 1)
                     )
@@ -108,7 +108,8 @@ def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Itera
 def _in_tar(stream: BinaryIO, depth: int) -> Iterator[str]:
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
-            for member in archive:
+            for number, member in enumerate(archive):
+                check_count(number, BUDGET.members, "members")
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
                     yield from _reasons(cast("BinaryIO", content), depth=depth + 1)
@@ -140,11 +141,7 @@ def _in_array(stream: BinaryIO) -> Iterator[str]:
 
 def _in_config(stream: BinaryIO) -> Iterator[str]:
     """The layers of a Keras file: those that hold code, and functions that are looked up in any module."""
-    text = stream.read(_LARGEST_CONFIG + 1)
-    if len(text) > _LARGEST_CONFIG:
-        yield "has a configuration that is too large to be looked into"
-        return
-    yield from _in_layers(msgspec.json.decode(text))
+    yield from _in_layers(msgspec.json.decode(read_whole(stream, BUDGET.document)))
 
 
 def _in_layers(value: object) -> Iterator[str]:

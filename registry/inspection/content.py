@@ -8,10 +8,28 @@ from typing import BinaryIO, cast
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import InvalidInputError
-from artifacts.store import BlobStore
+from artifacts.store import BlobReader
+from artifacts.trees import read_tree
+from registry.inspection.budgets import BUDGET, Meter, OverBudgetError
 from registry.problems import EchoError
 
 _GZIP = b"\x1f\x8b"
+
+
+def with_trees(listed: Mapping[str, Descriptor], store: BlobReader) -> dict[str, Descriptor]:
+    """Add to the files and trees of a manifest the files inside its trees.
+
+    Raises:
+        InvalidInputError: a tree's listing is malformed, or exceeds the limits of trees.
+        IntegrityError: a tree's listing is absent, has other bytes or another sum of sizes.
+    """
+    files: dict[str, Descriptor] = {}
+    for path, blob in listed.items():
+        files[path] = blob
+        if path.endswith("/"):
+            entries = read_tree(store, blob, name=path)
+            files |= {f"{path}{entry.path}": Descriptor(entry.digest, entry.size) for entry in entries}
+    return files
 
 
 class UntakenError(InvalidInputError):
@@ -25,7 +43,7 @@ class Content:
     """The blobs of one draft. ``name`` is what errors call its manifest; ``untaken`` are paths that have no bytes."""
 
     name: str
-    store: BlobStore
+    store: BlobReader
     files: Mapping[str, Descriptor]
     untaken: frozenset[str] = frozenset()
 
@@ -58,17 +76,24 @@ class Content:
     def size(self, path: str) -> int:
         return self.files[path].size
 
-    def open(self, path: str, wanted_by: str) -> BinaryIO:
+    @contextmanager
+    def open(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
         """The bytes of ``path``.
 
         Raises:
-            InvalidInputError: no file of the draft has that path; ``wanted_by`` is where the manifest names it.
+            InvalidInputError: no file of the draft has that path; ``wanted_by`` is where the manifest names it. Or what
+                is done with the bytes exceeds the budget of a file.
         """
         if path not in self.files:
             self.refuse_untaken(path)
             what = f"{path} is none of the files"
             raise EchoError(what, where=self.where(wanted_by), next_step="correct the path, or add the file")
-        return self.store.open(self.files[path].digest)
+        with self.store.open(self.files[path].digest) as stream:
+            try:
+                yield stream
+            except OverBudgetError as error:
+                step = "publish a smaller or simpler file; docs/formats.md lists the limits"
+                raise self.error(f"{path} {error}", wanted_by, step) from error
 
     @contextmanager
     def unpacked(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
@@ -76,4 +101,8 @@ class Content:
         with self.open(path, wanted_by) as stream:
             packed = stream.read(len(_GZIP)) == _GZIP
             stream.seek(0)
-            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+            if not packed:
+                yield stream
+                return
+            with gzip.GzipFile(fileobj=stream) as unpacked:
+                yield cast("BinaryIO", Meter(cast("BinaryIO", unpacked), most=BUDGET.unpacked))

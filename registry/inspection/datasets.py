@@ -7,6 +7,7 @@ from typing import BinaryIO
 from msgspec import UNSET
 
 from registry.inspection.annotations import check_coco
+from registry.inspection.budgets import BUDGET, read_whole
 from registry.inspection.classes import Classes, read_classes
 from registry.inspection.content import Content
 from registry.inspection.indices import check_index
@@ -59,7 +60,7 @@ def _classes(dataset: Dataset, content: Content) -> Classes | None:
     if dataset.labels is UNSET:
         return None
     with content.open(dataset.labels, "labels") as stream:
-        classes = read_classes(stream.read(), content.where("labels"))
+        classes = read_classes(read_whole(stream, BUDGET.document), content.where("labels"))
     if not classes.count:
         raise content.error(f"{dataset.labels} names no class", "labels", "write one name a line")
     return classes

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from artifacts.digest import parse_digest, to_hex
 from artifacts.errors import InvalidInputError
 from registry.configuration import Configuration, parse_configuration
+from registry.inspection.budgets import BUDGET, read_whole
 from registry.inspection.content import Content
 from registry.manifests import Image, Platform
 from registry.problems import Problems
@@ -28,17 +29,13 @@ _CPU_ALONE = re.compile(r"(.*-)?cpu(-.*)?")
 _BETWEEN_WORDS = re.compile(r"[^a-z0-9_]+")
 
 
-def check_image(
-    image: Image, content: Content, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None]
-) -> None:
+def check_image(image: Image, content: Content, problems: Problems, *, warn: Callable[[str], None]) -> None:
     """Compare each platform with its configuration, its wheels or its reference; what is wrong goes to ``problems``."""
     for index, platform in enumerate(image.platforms):
         where = f"platforms[{index}]"
         if platform.reference is not UNSET:
             with problems.noted():
                 _check_reference(platform, content, where)
-            with problems.noted():
-                _check_finished(platform, ask, content, where)
         if platform.config is not UNSET:
             with problems.noted():
                 _check_config(platform, content, problems, where)
@@ -46,10 +43,18 @@ def check_image(
             _check_wheels(image, platform, content, problems, where, warn)
 
 
-def _check_finished(platform: Platform, ask: Ask | None, content: Content, where: str) -> None:
+def check_finished(image: Image, content: Content, problems: Problems, ask: Ask) -> None:
+    """Compare each finished image with what ``ask`` finds; what is wrong goes to ``problems``."""
+    for index, platform in enumerate(image.platforms):
+        if platform.reference is not UNSET:
+            with problems.noted():
+                _check_finished(platform, ask, content, f"platforms[{index}]")
+
+
+def _check_finished(platform: Platform, ask: Ask, content: Content, where: str) -> None:
     """Compare architecture and system of a finished image with its configuration, where that can be looked up."""
     try:
-        text = None if ask is None else ask(str(platform.reference), platform.os, platform.arch)
+        text = ask(str(platform.reference), platform.os, platform.arch)
         found = None if text is None else parse_configuration(text)
     except InvalidInputError as error:
         raise content.error(error.what, f"{where}.reference", error.next_step) from error
@@ -63,7 +68,7 @@ def _check_config(platform: Platform, content: Content, problems: Problems, wher
         return  # the rules of manifests name a configuration that is no file
     with content.open(path, f"{where}.config") as stream:
         try:
-            found = parse_configuration(stream.read())
+            found = parse_configuration(read_whole(stream, BUDGET.document))
         except InvalidInputError as error:
             raise content.error(error.what, f"{where}.config") from error
     with problems.noted():
@@ -104,7 +109,7 @@ def _check_wheels(
 
 def _read_lock(path: str, content: Content, where: str) -> tuple[ListedWheel, ...]:
     with content.open(path, f"{where}.wheels") as stream:
-        return read_wheels(stream.read(), path)
+        return read_wheels(read_whole(stream, BUDGET.document), path)
 
 
 def _check_wheel(wheel: ListedWheel, platform: Platform, content: Content, where: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from artifacts.errors import InvalidInputError
 from registry.inspection.content import Content, UntakenError
 from registry.inspection.datasets import check_dataset
-from registry.inspection.images import Ask, check_image
+from registry.inspection.images import Ask, check_finished, check_image
 from registry.inspection.models import check_model
 from registry.licences import check_license
 from registry.manifests import Dataset, Image, Manifest, Model
@@ -28,7 +28,9 @@ def inspect(
         elif isinstance(manifest, Model):
             check_model(manifest, content, found)
         elif isinstance(manifest, Image):
-            check_image(manifest, content, found, ask=ask, warn=warn)
+            check_image(manifest, content, found, warn=warn)
+            if ask is not None:
+                check_finished(manifest, content, found, ask)
     for error in found.found:
         if not isinstance(error, UntakenError):  # that file has a problem of its own, which says it
             problems.add(error)

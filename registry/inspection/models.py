@@ -9,6 +9,7 @@ from artifacts.trees import check_path
 from registry.cards import LARGEST
 from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.archives import faults
+from registry.inspection.budgets import BUDGET, check_count
 from registry.inspection.code import reasons
 from registry.inspection.content import Content
 from registry.inspection.goldens import check_goldens
@@ -134,6 +135,9 @@ def _read(reader: Callable[[BinaryIO, int], T], called: tuple[str, str], content
     path, form = called
     with content.open(path, where) as stream:
         try:
-            return reader(stream, content.size(path))
+            found = reader(stream, content.size(path))
         except MalformedError as error:
             raise content.error(f"{path} is no {form}: {error}", where, "write it again") from error
+        if isinstance(found, FoundGraph):
+            check_count(max(len(found.inputs), len(found.outputs)), BUDGET.ports, "inputs or outputs")
+        return found

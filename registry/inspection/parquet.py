@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, in_units
 from registry.inspection.protobuf import MalformedError
 
 _MAGIC = b"PAR1"
-_LARGEST = 1 << 28  # bytes of a footer
 _DEEPEST = 64
 _SCHEMA, _ROWS = 2, 3
 _NAME, _CHILDREN, _CONVERTED = 4, 5, 6
@@ -72,8 +72,10 @@ def read_footer(stream: BinaryIO) -> Footer:
         raise MalformedError("it does not begin as one")
     stream.seek(size - 8)
     length, magic = struct.unpack("<I4s", stream.read(8))
-    if magic != _MAGIC or length > min(size - 12, _LARGEST):
+    if magic != _MAGIC or length > size - 12:
         raise MalformedError("its end is missing")
+    if length > BUDGET.header:
+        raise OverBudgetError(f"has a footer of more than {in_units(BUDGET.header)}")
     stream.seek(size - 8 - length)
     try:
         return _footer(_Compact(stream.read(length)))
@@ -142,6 +144,7 @@ class _Compact:
             raise MalformedError("its footer is too deep")
         head = self._byte()
         count = head >> 4 if head >> 4 != _LONG_LIST else self._varint()
+        check_count(count, BUDGET.columns, "columns")
         return [self._value(head & 0x0F, depth + 1) for _ in range(count)]
 
     def _bytes(self, count: int) -> bytes:

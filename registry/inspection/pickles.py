@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from registry.inspection.budgets import BUDGET, metered
+
 _HARMLESS = re.compile(
     r"collections OrderedDict"
     r"|torch\._utils _rebuild_(tensor|tensor_v2|tensor_v3|parameter|parameter_with_state|sparse_tensor|qtensor)"
@@ -37,7 +39,7 @@ def foreign_globals(stream: BinaryIO) -> frozenset[str]:
     """The functions that reading the rest of the stream as pickles would call, but for the harmless ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd escapes, in what is no pickle
-        found = list(_globals(stream))
+        found = set(_globals(metered(stream)))
     return frozenset(name.replace(" ", ".") for name in found if not _HARMLESS.fullmatch(name))
 
 
@@ -45,14 +47,14 @@ def _globals(stream: BinaryIO) -> Iterator[str]:
     """``module name`` of every global in the pickles that follow one another; PyTorch's old format has five."""
     while start := stream.read(len(_PICKLE)):
         stream.seek(-len(_PICKLE), 1)
-        found: list[str] = []
+        found: set[str] = set()
         called = start == _PICKLE  # of bytes that may be text, names count once something is done with them
         whole = False
         try:
             for operation, name in _operations(stream):
                 called = called or operation in _CALLS
                 whole = operation == "STOP"
-                found += [name] if name else []
+                found |= {_clipped(name)} if name else set()
         except (ValueError, EOFError, UnicodeDecodeError, IndexError, OverflowError):
             whole = False  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
         yield from found if called else ()
@@ -82,13 +84,18 @@ def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
         elif operation.name in _STORES:
             memo[int(argument or 0)] = words[-1] if words else _UNKNOWN
         elif operation.name in _FETCHES:
-            words.append(memo.get(int(argument or 0), _UNKNOWN))
+            words = [*words[-1:], memo.get(int(argument or 0), _UNKNOWN)]
         elif operation.name in _TEXTS:
-            words.append(str(argument))
+            words = [*words[-1:], _clipped(str(argument))]
         else:
             named = _named(operation.name, argument, words)
-            words.clear()
+            words = []
         yield operation.name, named
+
+
+def _clipped(name: str) -> str:
+    """A name of bounded length; one that was cut ends as no harmless one does."""
+    return name if len(name) <= BUDGET.names else f"{name[: BUDGET.names]}…"
 
 
 def _named(operation: str, argument: object, words: list[str]) -> str:

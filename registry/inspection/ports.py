@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
+from registry.inspection.budgets import BUDGET, read_whole
 from registry.inspection.content import Content
 from registry.inspection.graphs import FoundGraph, FoundTensor, Size
 from registry.labels import parse_labels
@@ -16,8 +17,6 @@ from registry.yaml import Document, Place
 
 _RESIZED = ("tflite",)
 """Formats whose batch axis the predictor sets, whatever the graph was made for."""
-
-_LARGEST_LABELS = 1 << 26  # bytes
 
 
 def check_ports(model: Model, graph: FoundGraph, content: Content, problems: Problems) -> None:
@@ -32,8 +31,9 @@ def check_ports(model: Model, graph: FoundGraph, content: Content, problems: Pro
                 near = get_close_matches(port.name, known, n=1)
                 step = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
                 problems.add(place.at("name").error(f"the graph has no {kind} {port.name!r}", step))
+    fed = {port.name for port in model.inputs}
     for tensor in graph.inputs:
-        if tensor.name not in {port.name for port in model.inputs}:
+        if tensor.name not in fed:
             what = f"the graph has an input {tensor.name!r}, which the manifest does not feed"
             problems.add(content.error(what, "inputs", "add it, as a constant if it never changes"))
 
@@ -80,7 +80,7 @@ def check_labels(model: Model, graph: FoundGraph | None, content: Content, probl
 def _check_names(output: Output, classes: int | None, content: Content, where: str) -> None:
     path = str(output.labels)
     with content.open(path, where) as stream:
-        names = parse_labels(stream.read(_LARGEST_LABELS), path)
+        names = parse_labels(read_whole(stream, BUDGET.document), path)
     if classes is not None and len(names) != classes:
         what = f"{path} names {len(names)} classes, and the output {output.name} has {classes}"
         raise content.error(what, where, "name every class in the order of the output, one a line")

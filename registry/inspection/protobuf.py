@@ -3,9 +3,12 @@
 What is long (weights, most of all) is passed over and never held: a graph of many gigabytes is read in little memory.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
+
+from registry.inspection.budgets import BUDGET, check_count
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -27,6 +30,18 @@ class Field:
     size: int | None = None
 
 
+@dataclass(slots=True)
+class Visits:
+    """How many fields of a file were looked at."""
+
+    fields: int = 0
+
+    def count(self) -> None:
+        """Count one. Raises ``OverBudgetError`` where there were too many."""
+        self.fields += 1
+        check_count(self.fields, BUDGET.fields, "fields to look at")
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """The bytes of one message in a stream."""
@@ -35,6 +50,7 @@ class Message:
     start: int
     end: int
     depth: int = 0
+    visits: "Visits" = dataclasses.field(default_factory=Visits)
 
     def fields(self) -> Iterator[Field]:
         """Its fields, in their order.
@@ -45,11 +61,12 @@ class Message:
         at = self.start
         while at < self.end:
             self.stream.seek(at)
-            field = self._field(self._varint())
-            at = self.stream.tell() if field.size is None else field.start + field.size
+            self.visits.count()
+            found = self._field(self._varint())
+            at = self.stream.tell() if found.size is None else found.start + found.size
             if at > self.end:
                 raise MalformedError("a field is longer than what holds it")
-            yield field
+            yield found
 
     def all(self, number: int) -> Iterator["Message"]:
         """The messages in the fields of this number."""
@@ -86,7 +103,7 @@ class Message:
             raise MalformedError("a number stands where a message should be")
         if self.depth >= _DEEPEST:
             raise MalformedError(f"messages are nested deeper than {_DEEPEST}")
-        return Message(self.stream, field.start, field.start + field.size, self.depth + 1)
+        return Message(self.stream, field.start, field.start + field.size, self.depth + 1, self.visits)
 
     def _field(self, tag: int) -> Field:
         number, kind = tag >> 3, tag & 7

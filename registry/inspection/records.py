@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
 from registry.inspection.arrays import FoundArray, read_arrays
+from registry.inspection.budgets import BUDGET, read_lines
 from registry.inspection.classes import Classes, label_fault
 from registry.inspection.content import Content
 from registry.inspection.parquet import read_footer
@@ -64,7 +65,7 @@ def check_jsonl(split: Split, content: Content, classes: Classes | None, where: 
     labelled: bool | None = None
     try:
         with content.unpacked(path, f"{where}.file") as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(read_lines(stream, BUDGET.line), start=1):
                 if line.strip():
                     count += 1
                     found = _read_line(line, number, keys, classes, content.where(path))
@@ -81,7 +82,7 @@ def _read_line(line: bytes, number: int, keys: Mapping[str, str], classes: Class
     """Whether the line has a label; ``InvalidInputError`` if it is no sample."""
     try:
         record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError(f"line {number} is no JSON: {error}", where=where, next_step=_LINES) from error
     for field, key in keys.items():
         if not isinstance(record, dict) or key not in record:

@@ -1,6 +1,7 @@
 """The rules of manifests that types cannot state, as far as a manifest alone can break them."""
 
 import re
+from typing import Any
 
 from msgspec import UNSET
 
@@ -120,13 +121,13 @@ def _check_environment(image: Image, platform: Platform, place: Place, *, publis
     if platform.config is not UNSET and platform.layers is not UNSET:
         digests = (("config", platform.config, place.at("config")),)
         layers = (("layer", digest, place.at("layers", index)) for index, digest in enumerate(platform.layers))
+        listed = {(file.role, file.sha256) for file in files_of(image)} if published else None
         for role, digest, here in (*digests, *layers):
             here.parsed(parse_digest, digest)
-            _check_listed(image, role, digest, here, published=published)
+            _check_listed(listed, role, digest, here)
 
 
-def _check_listed(image: Image, role: str, digest: str, place: Place, *, published: bool) -> None:
+def _check_listed(listed: set[Any] | None, role: str, digest: str, place: Place) -> None:
     """A published image carries the bytes of its configuration and layers as files."""
-    listed = {file.sha256 for file in files_of(image) if file.role == role}
-    if published and to_hex(parse_digest(digest)) not in listed:
+    if listed is not None and (role, to_hex(parse_digest(digest))) not in listed:
         raise place.error(f"{digest} is no file of the image with the role {role}", "add it to files")

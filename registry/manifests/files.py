@@ -1,7 +1,7 @@
 """Rules of the files that a manifest lists: paths, roles, sources, digests."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -115,12 +115,22 @@ def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None
             what = f"{path!r} is also files[{seen[bare]}]"
             problems.add(place.at(index, "path").error(what, "give each file its own path"))
         seen.setdefault(bare, index)
-    for index, path in enumerate(paths):
-        parts = path.removesuffix("/").split("/")
-        above = next((name for name in ("/".join(parts[:end]) for end in range(1, len(parts))) if name in seen), None)
-        if above is not None:
-            what = f"{path!r} lies inside files[{seen[above]}], {paths[seen[above]]!r}"
-            problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
+    for index, above in sorted(_inside_others(paths)):
+        what = f"{paths[index]!r} lies inside files[{above}], {paths[above]!r}"
+        problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
+
+
+def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The index of each path that lies inside another one, and that of the first one around it.
+
+    In this order a path follows those around it, with nothing but what lies inside them between.
+    """
+    around, first = "", -1
+    for path, index in sorted((path.removesuffix("/").replace("/", "\0"), index) for index, path in enumerate(paths)):
+        if first >= 0 and path.startswith(f"{around}\0"):
+            yield index, first
+        elif first < 0 or path != around:
+            around, first = path, index
 
 
 def _check_spellings(paths: Sequence[str], place: Place) -> None:

@@ -5,6 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, UnsetType, field
 
 from registry.manifests.parts import (
+    MOST_AXES,
+    MOST_FILES,
+    MOST_PORTS,
+    MOST_STEPS,
     ConstraintText,
     Count,
     DType,
@@ -40,8 +44,11 @@ Format = Literal[
 Role = Literal["graph", "weights", "labels", "vocabulary", "code", "golden", "card", "wheels", "layer", "config"]
 Shape = Annotated[
     tuple[int | str | None, ...],
-    Meta(description="a number, null (the batch axis) or a name (another free axis) for each axis"),
+    Meta(
+        max_length=MOST_AXES, description="a number, null (the batch axis) or a name (another free axis) for each axis"
+    ),
 ]
+_STEPS = Meta(max_length=MOST_STEPS)
 BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of a shape without null, or none")]
 
 
@@ -87,28 +94,28 @@ class ImageInput(Input, frozen=True, kw_only=True, tag="image"):
     type: ClassVar[str] = "image"
 
     field: Text | UnsetType = UNSET
-    steps: tuple[ImageStep, ...]
+    steps: Annotated[tuple[ImageStep, ...], _STEPS]
 
 
 class AudioInput(Input, frozen=True, kw_only=True, tag="audio"):
     type: ClassVar[str] = "audio"
 
     field: Text | UnsetType = UNSET
-    steps: tuple[AudioStep, ...]
+    steps: Annotated[tuple[AudioStep, ...], _STEPS]
 
 
 class TextInput(Input, frozen=True, kw_only=True, tag="text"):
     type: ClassVar[str] = "text"
 
     field: Text | UnsetType = UNSET
-    steps: tuple[TextStep, ...]
+    steps: Annotated[tuple[TextStep, ...], _STEPS]
 
 
 class TensorInput(Input, frozen=True, kw_only=True, tag="tensor"):
     type: ClassVar[str] = "tensor"
 
     field: Text | UnsetType = UNSET
-    steps: tuple[TensorStep, ...] | UnsetType = UNSET
+    steps: Annotated[tuple[TensorStep, ...], _STEPS] | UnsetType = UNSET
 
 
 class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
@@ -149,7 +156,7 @@ class Output(Part, frozen=True, kw_only=True):
         Annotated[Literal["max", "mean", "last", "none"], Meta(description="of several calls a sample")] | UnsetType
     ) = UNSET
     tolerance: Tolerance | UnsetType = UNSET
-    steps: tuple[OutputStep, ...] | UnsetType = UNSET
+    steps: Annotated[tuple[OutputStep, ...], _STEPS] | UnsetType = UNSET
 
 
 class Suppression(Part, frozen=True, kw_only=True):
@@ -215,8 +222,8 @@ class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     signature: Annotated[Text, Meta(description="of a SavedModel")] | UnsetType = UNSET
     code: Code | UnsetType = UNSET
     unsafe: Annotated[bool, Meta(description="the files execute code when they are read")] | UnsetType = UNSET
-    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1)]
-    outputs: Annotated[tuple[Output, ...], Meta(min_length=1)]
+    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MOST_PORTS)]
+    outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=MOST_PORTS)]
     predictions: Detections | UnsetType = UNSET
-    files: Annotated[tuple[File, ...], Meta(min_length=1)]
-    claims: tuple[Claim, ...] | UnsetType = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=MOST_PORTS)] | UnsetType = UNSET

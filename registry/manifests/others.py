@@ -5,7 +5,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from registry.manifests.model import File, Model
-from registry.manifests.parts import Count, DigestText, NameText, Part, PathText, Text, VersionText
+from registry.manifests.parts import (
+    MOST_FILES,
+    MOST_LAYERS,
+    MOST_PLATFORMS,
+    MOST_SPLITS,
+    Count,
+    DigestText,
+    NameText,
+    Part,
+    PathText,
+    Text,
+    VersionText,
+)
 from registry.names import Kind
 
 DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
@@ -25,7 +37,10 @@ class Split(Part, frozen=True, kw_only=True):
     ) = UNSET
     file: Annotated[PathText, Meta(description="npz, jsonl, parquet")] | UnsetType = UNSET
     fields: (
-        Annotated[dict[str, Text], Meta(description="npz, jsonl, parquet: field to key; `label` is the label")]
+        Annotated[
+            dict[str, Text],
+            Meta(max_length=MOST_SPLITS, description="npz, jsonl, parquet: field to key; `label` the label"),
+        ]
         | UnsetType
     ) = UNSET
     annotations: Annotated[PathText, Meta(description="coco")] | UnsetType = UNSET
@@ -41,10 +56,10 @@ class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
     description: str | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     format: DatasetFormat
-    splits: Annotated[dict[str, Split], Meta(min_length=1)]
+    splits: Annotated[dict[str, Split], Meta(min_length=1, max_length=MOST_SPLITS)]
     labels: Annotated[PathText, Meta(description="UTF-8, line i is index i")] | UnsetType = UNSET
     ignore_label: Annotated[int, Meta(description="of masks: pixels that are not compared")] | UnsetType = UNSET
-    files: Annotated[tuple[File, ...], Meta(min_length=1)]
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
 
 
 class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framework"):
@@ -58,7 +73,8 @@ class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framewor
     attributes: dict[str, Any] | UnsetType = UNSET
     predictor: PredictorName
     distributions: Annotated[
-        tuple[Text, ...], Meta(min_length=1, description="Python distributions that are this framework")
+        tuple[Text, ...],
+        Meta(min_length=1, max_length=MOST_PLATFORMS, description="Python distributions that are this framework"),
     ]
 
 
@@ -79,7 +95,11 @@ class Platform(Part, frozen=True, kw_only=True):
     wheels: Annotated[PathText, Meta(description="a PEP 751 lock with paths and hashes")] | UnsetType = UNSET
     config: Annotated[DigestText, Meta(description="of the image's configuration: the image id")] | UnsetType = UNSET
     layers: (
-        Annotated[tuple[DigestText, ...], Meta(min_length=1, description="uncompressed, the base first")] | UnsetType
+        Annotated[
+            tuple[DigestText, ...],
+            Meta(min_length=1, max_length=MOST_LAYERS, description="uncompressed, the base first"),
+        ]
+        | UnsetType
     ) = UNSET
     reference: Annotated[Text, Meta(description="NAME@sha256:… of a finished image")] | UnsetType = UNSET
 
@@ -94,8 +114,8 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
     description: str | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     provides: Provision
-    platforms: Annotated[tuple[Platform, ...], Meta(min_length=1)]
-    files: tuple[File, ...] | UnsetType = UNSET
+    platforms: Annotated[tuple[Platform, ...], Meta(min_length=1, max_length=MOST_PLATFORMS)]
+    files: Annotated[tuple[File, ...], Meta(max_length=MOST_FILES)] | UnsetType = UNSET
 
 
 Manifest = Model | Dataset | Framework | Image

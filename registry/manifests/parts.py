@@ -20,6 +20,23 @@ ConstraintText = Annotated[str, Meta(description="a set of versions, such as '>=
 PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree of `files`; a tree ends in /")]
 HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 DigestText = Annotated[str, Meta(extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"})]
+MOST_FILES = 10_000
+"""Files and trees that a manifest lists."""
+MOST_PORTS = 256
+"""Inputs, and outputs, of a model; claims too."""
+MOST_STEPS = 64
+"""Steps of one input or output."""
+MOST_AXES = 32
+"""Axes of a tensor."""
+MOST_CHANNELS = 4096
+"""Values of one step, one a channel."""
+MOST_SPLITS = 64
+"""Splits of a dataset; fields of one, too."""
+MOST_PLATFORMS = 64
+"""Platforms of an image, and distributions of a framework."""
+MOST_LAYERS = 512
+"""Layers of an image for one platform."""
+
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]

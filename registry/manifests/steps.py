@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from registry.manifests.parts import (
+    MOST_AXES,
+    MOST_CHANNELS,
     Count,
     DType,
     FloatType,
@@ -84,8 +86,8 @@ class Scale(Part, frozen=True, kw_only=True):
 class Normalize(Part, frozen=True, kw_only=True):
     """``(x - mean) / std``, one value a channel. Integers become float32."""
 
-    mean: Annotated[tuple[float, ...], Meta(min_length=1)]
-    std: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
+    std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
 
 
 class Transpose(Part, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ class Transpose(Part, frozen=True, kw_only=True):
 class Reshape(Part, frozen=True, kw_only=True):
     """Gives the elements another shape, in row-major order; the layout is lost."""
 
-    shape: tuple[Dimension, ...]
+    shape: Annotated[tuple[Dimension, ...], Meta(max_length=MOST_AXES)]
 
 
 class Pad(Part, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from artifacts.trees import check_path
 from registry.importing.findings import Notes
 from registry.importing.heading import native_name
 from registry.importing.outline import Lines, element, entry
+from registry.inspection.budgets import OverBudgetError
 from registry.inspection.protobuf import MalformedError
 from registry.inspection.savedmodels import FILE
 
@@ -40,6 +41,10 @@ class Given:
         with open_regular(path) as stream:
             try:
                 return reader(stream, path.stat().st_size)
+            except OverBudgetError as error:
+                raise InvalidInputError(
+                    f"{path.name} {error}", where=str(path), next_step="name another file"
+                ) from error
             except MalformedError as error:
                 what = f"{path.name} is no {form}: {error}"
                 raise InvalidInputError(what, where=str(path), next_step="name another file") from error

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import socket
+import tracemalloc
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -348,3 +349,66 @@ def test_a_listing_says_all_and_in_one_order(files: dict[str, tuple[bytes, int]]
     assert set(parse_listing(content, "tree")) == set(entries)
     paths = [row[0].encode() for row in json.loads(content)]
     assert paths == sorted(paths)
+
+
+def collides_naively(paths: list[str]) -> bool:
+    """Compare every beginning of every path with all others."""
+    spellings: dict[str, str] = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            name = "/".join(parts[:depth])
+            spelling = name if depth == len(parts) else name + "/"
+            folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
+            if spellings.setdefault(folded, spelling) != spelling:
+                return True
+    return False
+
+
+PARTS = st.text("aAbéE\u0301\ufb33.-", min_size=1, max_size=2)
+
+
+@given(st.lists(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=8))
+def test_neighbours_show_every_collision(paths: list[str]) -> None:
+    if collides_naively(paths):
+        with pytest.raises(InvalidInputError, match="are one name on some file systems"):
+            check_collisions(paths)
+    else:
+        check_collisions(paths)
+
+
+@pytest.mark.parametrize("path", ["a/" * 59_999 + "a", "a/" * 64 + "a", "é" * 513, "a" * 2000 + "/b"])
+def test_a_path_has_bounds(path: str) -> None:
+    with pytest.raises(InvalidInputError, match="more than") as raised:
+        check_path(path)
+    assert len(str(raised.value)) < 1000
+    assert raised.value.next_step == "shorten it"
+
+
+def test_the_longest_path() -> None:
+    assert check_path("a/" * 63 + "a")
+    assert check_path("/".join(["a" * 255, "b" * 255, "c" * 255, "d" * 255]))
+
+
+def test_a_small_listing_costs_little_memory() -> None:
+    deep = "/".join("a" * 60)
+    rows = sorted([f"{deep}/{number:04}", EMPTY, 0] for number in range(210))
+    content = json.dumps(rows, separators=(",", ":")).encode()
+    assert len(content) < 50_000
+    tracemalloc.start()
+    try:
+        assert len(parse_listing(content, "tree/")) == 210
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    long = json.dumps([["a/" * 24_000 + "a", EMPTY, 0]]).encode()
+    with pytest.raises(InvalidInputError, match="more than"):
+        parse_listing(long, "tree/")
+
+
+def test_a_listing_of_any_size_is_not_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = store.put(io.BytesIO(b"[" + b" " * 200 + b"]"))
+    monkeypatch.setattr("artifacts.trees.LARGEST_LISTING", 100)
+    monkeypatch.setattr("artifacts.trees.read", None)
+    with pytest.raises(InvalidInputError, match="it has 202 bytes, more than 100"):
+        read_tree(store, Descriptor(blob.digest, 0), name="tree/")

@@ -321,16 +321,6 @@ def test_what_publishing_refuses_stays_out_of_the_catalogue(
     assert registry.gc() == 0
 
 
-def test_no_listing_of_any_size_is_read_to_look_at_an_artifact(
-    bundle: Path, empty: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A manifest may call any blob of the bundle a listing."""
-    monkeypatch.setattr("registry.vetting.LARGEST_LISTING", 100)
-    ((reference, reason),) = empty.take(bundle).artifacts.kept_out.items()
-    assert str(reference) == "dataset/digits@1.0.0"
-    assert "too many for the listing of a tree" in reason
-
-
 def test_code_that_does_not_say_so_is_refused(original: Bundled, tmp_path: Path, empty: Registry) -> None:
     """It could run as a process, on whoever looks at the run."""
     hidden = with_model(original, lambda _: None, pickle.dumps(print))

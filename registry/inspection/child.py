@@ -1,0 +1,89 @@
+"""The part of inspection that runs in a child process: every read of a foreign file. See ``calls.py``."""
+
+from typing import Any, Final
+
+from artifacts.digest import Descriptor, Digest
+from artifacts.errors import BenchlockError, InvalidInputError
+from artifacts.isolation.frames import pack_error
+from artifacts.isolation.server import CallerBlobs
+from artifacts.store import verify
+from registry.conversion import convert
+from registry.inspection.code import reasons
+from registry.inspection.content import Content, with_trees
+from registry.inspection.kinds import inspect
+from registry.manifests import Manifest, Model
+from registry.problems import Problems
+from registry.yaml import Document
+
+_MOST_TOLD: Final = 1000
+"""Problems and warnings that are told, each of as many characters as ``_LONGEST``."""
+_LONGEST: Final = 4096
+_SHOWN: Final = 3
+
+
+def inspect_files(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any]:
+    """Compare a manifest with its files; its problems, warnings and missing files as plain values."""
+    manifest, content = _read(arguments, blobs)
+    problems, warnings = Problems(), list[str]()
+    missing: dict[str, Any] = {"paths": [], "digests": [], "count": 0}
+    if not arguments["present"]:
+        missing = _check_sent(content, blobs)
+    if not missing["count"]:
+        inspect(manifest, content, problems, ask=None, warn=warnings.append)
+    return {
+        "problems": [pack_error(_shortened(error)) for error in problems.found[:_MOST_TOLD]],
+        "warnings": [warning[:_LONGEST] for warning in warnings[:_MOST_TOLD]],
+        "missing": missing,
+    }
+
+
+def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] | None:
+    """Find the first file that runs code when it is read; the error about it as plain values."""
+    model, content = _read(arguments, blobs)
+    assert isinstance(model, Model)
+    for path in (path for named in arguments["paths"] for path in content.inside(named)):
+        with content.open(path, path) as stream:
+            found = reasons(stream, torchscript=model.format == "torchscript")
+        if found:
+            what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
+            step = "ask its author for the weights alone, or for unsafe: true in the manifest"
+            return pack_error(_shortened(InvalidInputError(what, where=path, next_step=step)))
+    return None
+
+
+def _read(arguments: dict[str, Any], blobs: CallerBlobs) -> tuple[Manifest, Content]:
+    name = arguments["name"]
+    manifest: Manifest = convert(Document(arguments["manifest"], name), Manifest)
+    listed = {path: Descriptor(Digest(digest), size) for path, digest, size in arguments["files"]}
+    return manifest, Content(name, blobs, with_trees(listed, blobs), frozenset(arguments["untaken"]))
+
+
+def _check_sent(content: Content, blobs: CallerBlobs) -> dict[str, Any]:
+    """Find files that are absent; all that are there have the sizes that are written down for them.
+
+    Of a tree the sum was compared when it was read.
+
+    Raises:
+        InvalidInputError: a file has another size.
+        IntegrityError: because it is damaged.
+    """
+    files = [(path, blob) for path, blob in content.files.items() if not path.endswith("/")]
+    sizes = blobs.sizes([blob.digest for _, blob in files])
+    missing = {blob.digest: path for (path, blob), size in zip(files, sizes, strict=True) if size is None}
+    for (path, blob), size in zip(files, sizes, strict=True):
+        if size not in (None, blob.size):
+            verify(blobs, blob.digest, name=path)  # of a damaged blob the size is no fault of the manifest
+            raise InvalidInputError(
+                f"{path} has {size} bytes, and {blob.size} are written down for it",
+                where=path,
+                next_step="write down the size that the file has",
+            )
+    return {"paths": list(missing.values())[:_SHOWN], "digests": list(missing), "count": len(missing)}
+
+
+def _shortened(error: BenchlockError) -> BenchlockError:
+    """Cut what names foreign texts of any length."""
+    error.what = error.what[:_LONGEST]
+    error.where = error.where and error.where[:_LONGEST]
+    error.next_step = error.next_step and error.next_step[:_LONGEST]
+    return error

@@ -43,6 +43,7 @@ _ALL: Final = (
     Fault("invalid-input", EXIT_INVALID, 422, "Invalid input"),
     Fault("integrity", EXIT_INTEGRITY, 422, "Bytes are not what their digest says"),
     Fault("too-many-requests", EXIT_UNAVAILABLE, 429, "Too many requests"),
+    Fault("head-too-large", EXIT_INVALID, 431, "The head of the request is too large"),
     INTERNAL,
     Fault("unavailable", EXIT_UNAVAILABLE, 503, "Something outside is missing or failed"),
 )

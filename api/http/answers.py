@@ -7,9 +7,11 @@ from typing import Any, Final
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.types import Send
 
 from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
 from api.http.logs import REQUEST_ID, TOLD, log
+from api.http.patience import IncompleteBodyError, TooSlowError
 from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, problem_of
 from artifacts.errors import BenchlockError, InvalidInputError
 from registry.access.secret import masked
@@ -26,6 +28,8 @@ def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response
     problem = problem_of(error, REQUEST_ID.get())
     if problem.status >= INTERNAL.status:
         log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+    if isinstance(error, (TooSlowError, IncompleteBodyError)):
+        request.app.state.service.tally.broken(error.reason)
     return _response(request, problem)
 
 
@@ -56,6 +60,22 @@ def on_nesting(request: Request[Any, Any, Any], _: RecursionError) -> Response[b
     """What a client sent is nested beyond what is read, here or in the rooms below."""
     told = InvalidInputError("the request is nested without end", next_step="nest it less")
     return _response(request, problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+
+
+async def send_error(send: Send, error: BenchlockError) -> None:
+    """Answer a request that no route answers: with the problem that ``error`` is."""
+    problem = problem_of(error, REQUEST_ID.get())
+    body = msgspec.json.encode(problem)
+    TOLD.set(f"{problem.code}: {problem.detail}")
+    headers = {
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **_HEADERS.get(problem.status, {}),
+    }
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 ON_ERRORS: Final = {

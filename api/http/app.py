@@ -13,6 +13,7 @@ from api.http.grace import Grace
 from api.http.guards import Authority, Open, check_guarded, guard_with, one_after_another
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
+from api.http.methods import complete_methods
 from api.http.observed import Observed
 from api.http.places import Places, place_with
 from api.http.routes import ROUTERS
@@ -20,6 +21,7 @@ from api.http.routes.held import reaping
 from api.http.schema_watch import SchemaWatch, schema_with
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
+from api.http.windows import SendMemory
 from api.http.work import Work
 from api.wiring import Registry, now
 from registry.access.refusals import Refusals
@@ -53,6 +55,8 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         ask=threads(settings.ask_threads, settings.ask_seconds),
         long=threads(settings.long_threads, patience=None),
         send=threads(settings.send_threads),
+        windows=SendMemory(settings.window_bytes),
+        whole_answers=SendMemory(settings.answer_bytes),
         kept=Kept(settings.kept_bytes),
         grace=Grace(settings.last_seconds),
     )
@@ -68,7 +72,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     )
 
     app = Litestar(
-        route_handlers=[Router(PREFIX, route_handlers=[make(service) for make in ROUTERS])],
+        route_handlers=[complete_methods(Router(PREFIX, route_handlers=[make(service) for make in ROUTERS]))],
         before_request=guard,
         request_class=Asked,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key

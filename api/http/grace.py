@@ -6,14 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
-from litestar.types import Send
-
-from api.http.logs import REQUEST_ID, TOLD
-from api.wire.problems import MEDIA_TYPE, problem_of
 from artifacts.errors import UnavailableError
 
-_ENDED: Final = UnavailableError(
+ENDED: Final = UnavailableError(
     "the service ended before it was done; whether it was done is unknown", next_step="ask again in a few seconds"
 )
 
@@ -53,12 +48,3 @@ class Grace:
         self.is_over = True
         for one in self._under_way:
             one.cancel()
-
-
-async def tell_cut(send: Send) -> None:
-    """Answer a request that is cut and has no answer yet."""
-    problem = problem_of(_ENDED, REQUEST_ID.get())
-    TOLD.set(f"{problem.code}: {problem.detail}")
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"cache-control", b"no-store"), (b"retry-after", b"5")]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": msgspec.json.encode(problem), "more_body": False})

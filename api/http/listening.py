@@ -10,7 +10,12 @@ from granian.server.embed import Server
 
 from artifacts.errors import UnavailableError
 
+_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # of Linux; named since Python 3.12
 _BACKLOG: Final = 128
+_UNSENT: Final = 256 << 10
+"""Bytes of an answer that the system holds for a connection beyond those on their way: it is memory of the service."""
+_STALLED_MS: Final = 60_000
+"""Milliseconds after which a connection is ended whose client takes nothing of what is sent."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -31,6 +36,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of one that ended are in nobody's way
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # connections inherit it
         found.bind(address)
         found.listen(_BACKLOG)
     except OSError as error:

@@ -10,12 +10,24 @@ from typing import Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from api.http.grace import tell_cut
+from api.http.answers import send_error
+from api.http.connections import close_connection
+from api.http.grace import ENDED
+from api.http.heads import HeadTooLargeError, head_size
 from api.http.logs import REQUEST_ID, TOLD, log
-from api.http.patience import TooSlowError, announced, patiently_received, patiently_sent
+from api.http.patience import (
+    ClientLeftError,
+    PatientSend,
+    SlowReaderError,
+    announced,
+    patiently_received,
+    without_body,
+)
 from api.http.places import LEAVE
 from api.http.service import Service
+from api.http.settings import LARGEST_HEAD
 from api.http.tally import UNROUTED
+from api.http.work import BusyError
 from artifacts.errors import BenchlockError
 from registry.access.actors import ANONYMOUS, Actor, act_as, acting
 from registry.access.log import Outcome
@@ -30,6 +42,8 @@ _WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 _CHANGING: Final = _WITH_BODY | {"DELETE"}
 _REFUSED: Final = frozenset((401, 403))
 _ERRORS: Final = 400
+_LEFT: Final = 499
+"""The status of an answer whose client left, in the log and in the figures: nobody has seen it."""
 _QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
 """Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
 
@@ -43,6 +57,7 @@ class Observed:
         self._tally = service.tally
         self._grace = service.grace
         self._settings = service.settings
+        self._memory = service.whole_answers
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,9 +87,20 @@ class Observed:
 
         if scope["method"] in _WITH_BODY:
             receive = patiently_received(receive, self._settings, announced(scope))
+        patient: Send = PatientSend(answer, self._settings, self._memory)
+        if scope["method"] == "HEAD":
+            patient = without_body(patient)
         self._tally.under_way.inc()
         try:
-            await self._answer(scope, receive, patiently_sent(answer, self._settings), lambda: started)
+            if head_size(scope) > LARGEST_HEAD:
+                await send_error(
+                    patient, HeadTooLargeError(f"the head of the request has more than {LARGEST_HEAD} bytes")
+                )
+            else:
+                await self._answer(scope, receive, patient, lambda: started)
+        except ClientLeftError:
+            status = _LEFT
+            raise
         finally:
             self._tally.under_way.dec()
             leave = LEAVE.get()
@@ -94,14 +120,21 @@ class Observed:
                 raise
             if began():
                 TOLD.set("cut: the service ended")
+                close_connection()
             else:
-                await tell_cut(send)
+                await send_error(send, ENDED)
         except Exception as error:
             cause = error.__cause__ or error  # Litestar says that the answer had begun, from what happened
+            if isinstance(cause, BusyError) and not began():
+                await send_error(send, cause)
+                return
             TOLD.set(f"cut: {cause}")
-            if not isinstance(cause, TooSlowError):
+            close_connection()
+            if not isinstance(cause, SlowReaderError | ClientLeftError):
                 log.error("an answer was cut", exc_info=cause)
-            raise
+                raise
+            self._tally.broken(cause.reason)
+            raise cause from None
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:
         """What was refused, and what was to change something and failed, for those who ask who did what."""

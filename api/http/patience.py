@@ -1,4 +1,4 @@
-"""How long the other end may take: silence is bounded, and so is a body that comes byte by byte."""
+"""How long the other end may take: silence is bounded, and so is a body or an answer that goes byte by byte."""
 
 import asyncio
 import time
@@ -7,15 +7,64 @@ from typing import Any, Final
 from litestar.types import HTTPScope, Message, Receive, Send
 
 from api.http.settings import Settings
+from api.http.windows import LEAST_PIECE, SendMemory
+from api.http.work import BusyError
 from artifacts.errors import InvalidInputError
 
 _LENGTHS: Final = (b"content-length", b"transfer-encoding")
+_WHOLE: Final = 256 << 10
+"""Bytes of an answer that the server's core may hold for a client; larger ones go in pieces that are waited for."""
 
 
 class TooSlowError(InvalidInputError):
     """The client began a request, and did not go on with it, or takes nothing of the answer."""
 
     code = "too-slow"
+    reason = "slow-body"
+
+
+class SlowReaderError(TooSlowError):
+    """The client does not take the answer, or takes it too slowly."""
+
+    reason = "slow-reader"
+
+
+class BrokenOffError(InvalidInputError):
+    """The body ended before its end, or is not as long as the request says."""
+
+    code = "malformed"
+
+
+class IncompleteBodyError(BrokenOffError):
+    """The body ended in the middle: the client went away, or sent a chunk that cannot be read."""
+
+    reason = "incomplete-body"
+
+
+class ClientLeftError(InvalidInputError):
+    """The client closed the connection in the middle of the answer."""
+
+    code = "client-left"
+    reason = "client-left"
+
+
+class _Allowance:
+    """Seconds that a client may keep the service waiting: each byte earns some, and no more than one silence adds up.
+
+    So a client that was fast at first must still go on with the least rate.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.silence, self.rate = settings.body_seconds, settings.least_rate
+        self.left = self.silence
+
+    def account(self, size: int, seconds: float) -> None:
+        """Account for ``size`` bytes that were waited for ``seconds``."""
+        self.left = min(self.silence, self.left - seconds + size / self.rate)
+
+    def why(self, silent: str, slow: str) -> str:
+        """Say which of the two is the case."""
+        return f"{silent} for {self.silence:g} seconds" if self.left >= self.silence else f"{slow} {self.rate:g}"
 
 
 def announced(scope: HTTPScope) -> int | None:
@@ -28,49 +77,111 @@ def patiently_received(receive: Receive, settings: Settings, size: int | None = 
     """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them.
 
     One of ``size`` bytes is over when these have come: nobody asks the server's core once more whether it is.
+
+    Raises:
+        TooSlowError: by what is returned, when it takes longer.
+        IncompleteBodyError: by what is returned, when the body ends in the middle.
     """
-    silence, rate = settings.body_seconds, settings.least_rate
-    left, ended, came = silence, False, 0
+    allowance, ended, came = _Allowance(settings), False, 0
 
     async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
-        nonlocal left, ended, came
+        nonlocal ended, came
         if ended:
             return await receive()
         began = time.monotonic()
         try:
-            async with asyncio.timeout(min(silence, left)):
+            async with asyncio.timeout(allowance.left):
                 message = await receive()
         except TimeoutError as error:
-            what = (
-                f"nothing came for {silence:g} seconds in the middle of a request"
-                if left >= silence
-                else f"the request came with less than {rate:g} bytes a second"
+            why = allowance.why(
+                "nothing came in the middle of a request", "the request came with fewer bytes a second than"
             )
-            raise TooSlowError(what, next_step="send it again") from error
-        if message["type"] == "http.request":
-            left += len(message["body"]) / rate
-            came += len(message["body"])
-            if came == size:
-                message["more_body"] = False
-        left -= time.monotonic() - began
+            raise TooSlowError(why, next_step="send it again") from error
+        if message["type"] != "http.request":
+            ended = True
+            raise IncompleteBodyError(
+                "the body ended before its end: the client went away, or sent a chunk that cannot be read",
+                next_step="send the request again, with a body as RFC 9112 has it",
+            )
+        came += len(message["body"])
+        if came == size:
+            message["more_body"] = False
+        allowance.account(len(message["body"]), time.monotonic() - began)
         ended = not message.get("more_body", False)
         return message
 
     return received
 
 
-def patiently_sent(send: Send, settings: Settings) -> Send:
-    """The pieces of an answer: one that is not taken in that time, and what the least rate gives it, is the last."""
+class PatientSend:
+    """The ``send`` of an answer whose client must take each piece in the time that the least rate gives it.
+
+    A large answer in one message goes in small pieces, and has its bytes of ``memory`` until the last one is taken.
+    The head of an answer waits for the first message of its body.
+    """
+
+    def __init__(self, send: Send, settings: Settings, memory: SendMemory) -> None:
+        self._send, self._memory = send, memory
+        self._allowance = _Allowance(settings)
+        self._head: Message | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message of ASGI.
+
+        Raises:
+            SlowReaderError: the client does not take it in time.
+            BusyError: other large answers hold all memory; nothing has been sent.
+        """
+        if message["type"] == "http.response.start":
+            self._head = message
+        elif message["type"] != "http.response.body":
+            await self._send(message)
+        elif message["more_body"]:
+            await self._send_head()
+            await self._send_piece(message["body"])
+        elif len(message["body"]) > _WHOLE:
+            await self._send_large(message["body"])
+        else:
+            await self._send_head()
+            await self._send(message)
+
+    async def _send_head(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            await self._send(head)
+
+    async def _send_large(self, body: bytes) -> None:
+        if not self._memory.take(len(body)):
+            raise BusyError("too many large answers are being sent", next_step="try again in a few seconds")
+        try:
+            await self._send_head()
+            for start in range(0, len(body), LEAST_PIECE):
+                await self._send_piece(body[start : start + LEAST_PIECE])
+        finally:
+            self._memory.give_back(len(body))
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_piece(self, body: bytes) -> None:
+        allowance, began = self._allowance, time.monotonic()
+        try:
+            async with asyncio.timeout(allowance.left + len(body) / allowance.rate):
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError as error:
+            why = allowance.why("the client took nothing of the answer", "the client took fewer bytes a second than")
+            raise SlowReaderError(why, next_step="read the answer as it comes") from error
+        allowance.account(len(body), time.monotonic() - began)
+
+
+def without_body(send: Send) -> Send:
+    """The answer to HEAD: its head, and nothing of the body."""
+    ended = False
 
     async def sent(message: Message) -> None:
-        if message["type"] != "http.response.body" or not message["more_body"]:
+        nonlocal ended
+        if message["type"] != "http.response.body":
             await send(message)
-            return
-        seconds = settings.body_seconds + len(message["body"]) / settings.least_rate
-        try:
-            async with asyncio.timeout(seconds):
-                await send(message)
-        except TimeoutError as error:
-            raise TooSlowError(f"the client did not take the next piece in {seconds:.0f} seconds") from error
+        elif not ended:
+            ended = True
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return sent

@@ -18,6 +18,7 @@ LEAVE: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)
 
 WATCH: Final = {"at_once": "watch"}
 WAIT: Final = {"at_once": "wait"}
+READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}
 ASK: Final = {"at_once": "ask"}
 

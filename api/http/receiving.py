@@ -7,18 +7,12 @@ from typing import Any, Final
 
 from litestar import Request
 
+from api.http.patience import BrokenOffError, IncompleteBodyError
 from api.http.ranges import Part
 from api.http.work import Work
-from artifacts.errors import InvalidInputError
 from artifacts.pieces import Piece, TooLargeError
 
 _GATHERED: Final = 1 << 20  # bytes that are written at once
-
-
-class BrokenOffError(InvalidInputError):
-    """The body ended before its end, or is not as long as the request says."""
-
-    code = "malformed"
 
 
 def length_of(request: Request[Any, Any, Any]) -> int | None:
@@ -108,7 +102,7 @@ async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
     while True:
         event = await request.receive()
         if event["type"] != "http.request":
-            raise BrokenOffError("the client went away in the middle of its request")
+            raise IncompleteBodyError("the client went away in the middle of its request")
         if event["body"]:
             yield event["body"]
         if not event.get("more_body", False):

@@ -8,6 +8,7 @@ from api.http.guards import Authority
 from api.http.kept import Kept
 from api.http.settings import Settings
 from api.http.tally import Tally
+from api.http.windows import SendMemory
 from api.http.work import Work
 from api.wiring import Registry
 
@@ -18,8 +19,9 @@ class Service:
 
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
     who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
-    searched for, ``long`` for what reads all that there is, ``send`` for the pieces of blobs on their way out. Whatever
-    else is asked for is ``work``.
+    searched for, ``long`` for what reads all that there is, ``send`` for the pieces of blobs on their way out,
+    which have the memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked
+    for is ``work``.
     """
 
     registry: Registry
@@ -31,6 +33,8 @@ class Service:
     ask: Work
     long: Work
     send: Work
+    windows: SendMemory
+    whole_answers: SendMemory
     kept: Kept[bytes]
     grace: Grace
     tally: Tally = field(default_factory=Tally)

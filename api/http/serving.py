@@ -16,14 +16,14 @@ from granian.http import HTTP1Settings
 from litestar import Litestar
 from litestar.types import ASGIApp
 
+from api.http.connections import with_connection
 from api.http.listening import OwnServer, listen
 from api.http.logs import log
 from api.http.proxies import behind
+from api.http.settings import LARGEST_HEAD
 
 HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
-LARGEST_HEAD: Final = 64 << 10
-"""Bytes of it."""
 CONNECTIONS: Final = 1024
 """Connections that are served at once; the others wait until one is closed, as an idle one is when no head comes."""
 _FILES: Final = 4096
@@ -41,7 +41,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
         UnavailableError: another process listens there, or nobody can.
         InvalidInputError: of ``proxies``.
     """
-    asked = behind(app, proxies)
+    asked = with_connection(behind(app, proxies))
     found = listen(host, port)
     _open_more()
     uvloop.run(_serve(app, asked, found, listening))

@@ -10,6 +10,10 @@ from api.build import this_build
 VERSION: Final = this_build().version
 
 
+LARGEST_HEAD: Final = 64 << 10
+"""Bytes of the head of a request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """So many requests of a sort at once, of each who asks and of all ``together``."""
@@ -19,10 +23,16 @@ class Bound:
 
 
 AT_ONCE: Final = MappingProxyType(
-    {"watch": Bound(32, 96), "wait": Bound(96, 128), "send": Bound(32, 96), "ask": Bound(64, 128)}
+    {
+        "watch": Bound(32, 96),
+        "wait": Bound(96, 128),
+        "send": Bound(32, 96),
+        "read": Bound(48, 160),
+        "ask": Bound(64, 128),
+    }
 )
-"""Who watches a job, waits for work, sends a blob, has something resolved or explained. The rest of the connections is
-for what is over soon, beats before all."""
+"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained. The rest of connections
+is for what is over soon, beats before all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +41,7 @@ class Settings:
 
     ``usual_body`` is of a body that is read into memory, ``largest_body`` of a manifest, a lock or a run's end;
     ``body_seconds`` how long a client may be silent while it sends one, or takes none of an answer, and ``least_rate``
-    with how many bytes a second one comes at least; ``at_once`` is of requests that take long; ``rate`` how many
+    how many bytes a second come, or are taken, at least; ``at_once`` is of requests that take long; ``rate`` how many
     requests a second a client may make, ``strangers`` how many may come from one address without a valid token.
 
     ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
@@ -39,8 +49,11 @@ class Settings:
     resolve and explain, for which ``ask_seconds`` are waited; ``long_threads`` read all that there
     is; the others wait ``lock_seconds`` for the store while its garbage is collected.
 
-    ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that
-    is kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
+    ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
+    large answers.
+
+    ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that is
+    kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
     client that runs something may be silent; ``ready_seconds`` how long what was found about database and store
     holds, and ``schema_seconds`` that about the schema's revision; ``last_seconds`` how long what has begun may go on
     once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
@@ -62,6 +75,8 @@ class Settings:
     send_threads: int = 4
     lock_seconds: float = 10.0
     waiting: int = 256
+    window_bytes: int = 16 << 20
+    answer_bytes: int = 64 << 20
     kept_bytes: int = 64 << 20
     current_bytes: int = 16 << 20
     lease_seconds: float = 60.0

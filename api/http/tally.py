@@ -29,11 +29,21 @@ class Tally:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self._broken = Counter(
+            "benchlock_broken_requests",
+            "Requests whose client left, sent half a body, or was too slow.",
+            ("reason",),
+            registry=self.registry,
+        )
         self.under_way = Gauge("benchlock_requests_under_way", "Requests being answered.", registry=self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def broken(self, reason: str) -> None:
+        """Count a request whose client did not do its part."""
+        self._broken.labels(reason).inc()
 
     def text(self) -> bytes:
         """All figures, in Prometheus' text format."""

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,45 @@ def service(
         if process.poll() is None:
             process.terminate()
         process.wait(60)
+
+
+@contextmanager
+def tuned_service(registry: Path, settings: str) -> Iterator[Served]:
+    """An open service whose settings are those in ``settings``, as ``name=value, …`` of ``Settings``."""
+    port, log = free_port(), registry.with_name(f"{registry.name}-tuned.log")
+    command = [sys.executable, "-c", _TUNED.format(settings=settings), str(registry), str(port)]
+    environment = Commands(registry).environment()
+    with log.open("ab") as written:
+        process = subprocess.Popen(command, env=environment, stdout=written, stderr=written, cwd=_ROOT)
+    served = Served(process, registry, port, log)
+    try:
+        _wait(served)
+        yield served
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(60)
+
+
+_ROOT = Path(__file__).parents[2]
+_TUNED = """
+import sys
+from api.http.app import create_app
+from api.http.logs import log_to_stderr
+from api.http.serving import serve
+from api.http.settings import *
+from api.wiring import open_registry
+
+app = create_app(open_registry(sys.argv[1], print), Settings({settings}))
+log_to_stderr()
+serve(app, "127.0.0.1", int(sys.argv[2]), lambda: None)
+"""
+
+
+def memory_of(served: Served) -> int:
+    """Bytes of memory that the process of the service has now (its resident set)."""
+    lines = Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) << 10
 
 
 def at(url: str, folder: Path, *, engine: str = "", **variables: str) -> Commands:

@@ -16,7 +16,7 @@ from api.http.answers import on_error
 from api.http.conditional import FOR_EVER, is_known
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ, UPLOAD
-from api.http.places import SEND
+from api.http.places import READ_BLOB, SEND
 from api.http.ranges import NotInContentError, asked_part
 from api.http.sending import BlobResponse
 from api.http.service import Service
@@ -84,7 +84,7 @@ def _reading(service: Service) -> BaseRouteHandler:
     @route(
         "/blobs/{digest:str}",
         http_method=[HttpMethod.GET, HttpMethod.HEAD],
-        opt=READ,
+        opt=READ | READ_BLOB,
         summary="Read a blob",
         responses=answers(
             "unknown-name",
@@ -125,7 +125,7 @@ def _reading(service: Service) -> BaseRouteHandler:
             return ASGIResponse(headers=headers, is_head_response=True)
         source, size = await work.do(_found, store, blob)
         asked = part if same in (None, headers["etag"]) else None
-        return BlobResponse(source, size, asked_part(asked, size), headers, service.send)
+        return BlobResponse(source, size, asked_part(asked, size), headers, work=service.send, memory=service.windows)
 
     return read_blob
 

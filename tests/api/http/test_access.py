@@ -177,7 +177,8 @@ def test_no_token_gets_what_its_scopes_do_not_allow_or_changes_anything(
     for method, path, need in operations(closed.app):
         for scope in set(SCOPES) - ENOUGH.get(need, set(SCOPES)):
             answer = closed.request(method, path, headers=made[scope])
-            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path, scope)
+            assert answer.status_code == 403, (method, path, scope)
+            assert method == "HEAD" or answer.json()["code"] == "forbidden", (method, path, scope)
             seen += 1
     assert seen
     assert content(registry) == before

@@ -31,8 +31,10 @@ AT_ONCE: Final = MappingProxyType(
         "ask": Bound(64, 128),
     }
 )
-"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained. The rest of connections
-is for what is over soon, beats before all."""
+"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained.
+
+The rest of the connections is for what is over soon, beats before all.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

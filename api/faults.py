@@ -11,6 +11,8 @@ from typing import Final
 from artifacts.errors import BenchlockError
 
 EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
+EXIT_TOKEN_REFUSED = 6
+"""Of a worker whose token is refused: to start it again without another token is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ _ALL: Final = (
     Fault("malformed", EXIT_INVALID, 400, "The request cannot be read"),
     Fault("error", EXIT_INVALID, 400, "It cannot be done"),
     Fault("unauthorized", EXIT_INVALID, 401, "A token is needed"),
+    Fault("token-refused", EXIT_TOKEN_REFUSED, 401, "The token is not accepted any more"),
     Fault("forbidden", EXIT_INVALID, 403, "The token does not allow it"),
     Fault("unknown-name", EXIT_INVALID, 404, "Unknown name"),
     Fault("method-not-allowed", EXIT_INVALID, 405, "The resource has no such method"),

@@ -8,7 +8,7 @@ from api.cli import output
 from api.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from api.wire.access import LogEntry, TokenDocument
+    from api.wire.access import LogEntry, NewToken, TokenDocument
 
 _TIME = "%Y-%m-%d %H:%M"
 
@@ -39,14 +39,29 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
 
     given = Scopes.parse(scopes)
     parse_lifetime(expires)
-    done = invocation.access.create(name, given, expires)
-    made = done.token
-    if invocation.as_json:
-        output.print_json({"token": token_document(made), "secret": done.secret})
-        return
-    output.say(f"{made.id} of {made.name} may {' '.join(made.scopes)}, until {made.expires_at.strftime(_TIME)} UTC")
-    output.say("it is shown this once: set BENCHLOCK_TOKEN to it")
-    output.echo(done.secret)
+    _show_secret(invocation, invocation.access.create(name, given, expires))
+
+
+@token.command()
+@click.argument("token", metavar="ID", help="token/…, as `token list` lists it.")
+@click.option(
+    "--expires", metavar="TIME", default="90d", show_default=True, help="When the token expires; 365d at most."
+)
+@click.option(
+    "--grace", metavar="TIME", default="1h", show_default=True, help="How long the old secret stays valid; 0 to 7d."
+)
+@click.pass_obj
+def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None:
+    """Give a token a new secret; its id, machines, jobs and runs stay.
+
+    Example: benchlock token rotate token/01m7zpsb9cmkr23pzwhqxxkrge > worker.token
+    """
+    from registry.access.tokens import parse_grace, parse_lifetime, parse_token_id  # noqa: PLC0415
+
+    id_ = parse_token_id(token)
+    parse_lifetime(expires)
+    parse_grace(grace)
+    _show_secret(invocation, invocation.access.rotate(id_, expires, grace))
 
 
 @token.command("list")
@@ -102,6 +117,17 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
     output.print_table(("when", "who", "what", "on", ""), rows)
 
 
+def _show_secret(invocation: Invocation, new: "NewToken") -> None:
+    """Print a token on standard error and its secret, alone, on standard output."""
+    made = new.token
+    if invocation.as_json:
+        output.print_json({"token": token_document(made), "secret": new.secret})
+        return
+    output.say(f"{made.id} of {made.name} may {' '.join(made.scopes)}, until {made.expires_at.strftime(_TIME)} UTC")
+    output.say("it is shown this once: set BENCHLOCK_TOKEN to it, or keep it in the file of BENCHLOCK_TOKEN_FILE")
+    output.echo(new.secret)
+
+
 def token_document(found: "TokenDocument") -> dict[str, Any]:
     """What is known of a token: never its text."""
     return {
@@ -112,6 +138,7 @@ def token_document(found: "TokenDocument") -> dict[str, Any]:
         "created_at": found.created_at.isoformat(),
         "expires_at": found.expires_at.isoformat(),
         "revoked_at": None if found.revoked_at is None else found.revoked_at.isoformat(),
+        "rotated_at": None if found.rotated_at is None else found.rotated_at.isoformat(),
         "state": found.state,
     }
 

@@ -52,6 +52,7 @@ def machine_document(machine: Machine) -> dict[str, Any]:
         "state": machine_state(machine),
         "job": machine.job,
         "draining": machine.draining,
+        "gone_because": machine.gone_because,
         "unseen": round(machine.unseen, 1),
         "facts": machine.facts.document(),
     }

@@ -121,7 +121,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     if invocation.as_json:
         output.print_json({"machines": [machine_document(one) for one in found]})
         return
-    rows = [[one.id, machine_state(one), machine_words(one), one.draining or ""] for one in found]
+    rows = [[one.id, machine_state(one), machine_words(one), one.gone_because or one.draining or ""] for one in found]
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 

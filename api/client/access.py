@@ -3,12 +3,13 @@
 from typing import Protocol
 
 from api.client.conversation import Conversation
+from api.dispatching import open_queue
 from api.wire import access as wire
 from api.wire.cursors import cursor_of
 from api.wiring import Registry, now, open_log, open_tokens
 from registry.access.log import Log
 from registry.access.scopes import Scopes
-from registry.access.tokens import TokenId, Tokens, parse_lifetime
+from registry.access.tokens import TokenId, Tokens, parse_grace, parse_lifetime
 
 _PAGE = 1000
 
@@ -18,6 +19,7 @@ class Access(Protocol):
 
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken: ...
     def tokens(self) -> tuple[wire.TokenDocument, ...]: ...
+    def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken: ...
     def revoke(self, token: TokenId) -> bool: ...
     def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]: ...
 
@@ -28,6 +30,7 @@ class EmbeddedAccess:
     def __init__(self, registry: Registry) -> None:
         self._tokens: Tokens = open_tokens(registry)
         self._log: Log = open_log(registry)
+        self._queue = open_queue(registry)
 
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
         made, secret = self._tokens.create(name, scopes, parse_lifetime(expires))
@@ -37,8 +40,15 @@ class EmbeddedAccess:
         at = now()
         return tuple(wire.token_on_wire(one, at) for one in self._tokens.list())
 
+    def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
+        made, secret = self._tokens.rotate(token, parse_lifetime(expires), parse_grace(grace))
+        return wire.NewToken(token=wire.token_on_wire(made, now()), secret=secret.text)
+
     def revoke(self, token: TokenId) -> bool:
-        return self._tokens.revoke(token)
+        changed = self._tokens.revoke(token)
+        while self._queue.withdraw():
+            pass
+        return changed
 
     def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
         return tuple(map(wire.entry_on_wire, self._log.list(limit=limit, before=before, actor=actor)))
@@ -62,6 +72,11 @@ class RemoteAccess:
             page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
             found += page.tokens
         return tuple(found)
+
+    def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
+        asked = wire.RotationRequest(expires=expires, grace=grace)
+        path = f"{token.replace('token/', 'tokens/')}/rotation"
+        return self._talk.send("POST", path, asked, wire.NewToken, again=False)
 
     def revoke(self, token: TokenId) -> bool:
         return self._talk.send("DELETE", token.replace("token/", "tokens/"), None, wire.Revoked).changed

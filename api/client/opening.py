@@ -20,6 +20,8 @@ from artifacts.transfer.session import Session
 from artifacts.urls import is_loopback, shown_url, split_url
 
 TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of the variable that has it
+TOKEN_FILE: Final = "BENCHLOCK_TOKEN_FILE"  # noqa: S105 - the name of the variable with the path of a file
+_LARGEST_TOKEN: Final = 4096
 _RUNS, _NOTES = "runs", "sending"
 
 
@@ -43,12 +45,48 @@ class Line:
 def reach(url: str) -> Line:
     """The server at ``url``, to be asked as whoever BENCHLOCK_TOKEN names. Nothing is asked of it yet.
 
+    The token may be in the file that BENCHLOCK_TOKEN_FILE names. That file is read again when the server refuses the
+    token, so that a long-lived process takes up a rotated one.
+
     Raises:
-        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted.
+        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted; or the file of
+            the token cannot be read.
     """
-    server, token = _server(url), os.environ.get(TOKEN) or None
-    session = session_with(server, token)
+    server, token, file = _server(url), os.environ.get(TOKEN) or None, os.environ.get(TOKEN_FILE) or None
+    if token is not None and file is not None:
+        raise InvalidInputError(
+            f"{TOKEN} and {TOKEN_FILE} are both set", where=TOKEN_FILE, next_step=f"unset one: {TOKEN}, for a worker"
+        )
+    if file is None:
+        session = session_with(server, token)
+    else:
+        path = Path(file)
+        token = _read_token(path)
+        session = session_with(server, token, lambda: _read_token(path))
     return Line(server, session, Conversation(session, version("benchlock"), has_token=token is not None))
+
+
+def _read_token(path: Path) -> str:
+    """Read the token in a file, without the white space around it.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or does not hold one token.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TOKEN + 1)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read the token file: {error.strerror}", where=str(path), next_step=f"check {TOKEN_FILE}"
+        ) from error
+    words = content.split()
+    if len(content) > _LARGEST_TOKEN or len(words) != 1 or not words[0].isascii():
+        raise InvalidInputError(
+            "the token file does not hold one token",
+            where=str(path),
+            next_step="write what `benchlock token create` or `token rotate` printed on standard output",
+        )
+    return words[0].decode()
 
 
 def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:

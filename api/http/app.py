@@ -16,6 +16,7 @@ from api.http.limits import Strangers, limit_with
 from api.http.methods import complete_methods
 from api.http.observed import Observed
 from api.http.places import Places, place_with
+from api.http.refusing import counting
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
 from api.http.schema_watch import SchemaWatch, schema_with
@@ -64,6 +65,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     async def end() -> None:
         await asyncio.gather(*(one.end(service.grace.left) for one in service.works))
 
+    refusals = Refusals(registry.database, now)
     guard = one_after_another(
         schema_with(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
         guard_with(authority, service.prompt, Strangers(settings.strangers)),
@@ -78,13 +80,13 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),
-        lifespan=[reaping(service)],
+        lifespan=[reaping(service), counting(service, refusals)],
         on_shutdown=[end],
         logging_config=None,
         debug=False,
     )
     check_guarded(app.routes, guard)
-    app.asgi_handler = Observed(app.asgi_handler, service, Refusals(registry.database, now))
+    app.asgi_handler = Observed(app.asgi_handler, service, refusals)
     app.state.service = service
     return app
 

@@ -21,8 +21,8 @@ from api.http.logs import REQUEST_ID, log
 from api.http.work import BusyError, Work
 from artifacts.errors import UnavailableError
 from registry.access.actors import OPEN, Actor, act_as
-from registry.access.errors import ForbiddenError
-from registry.access.scopes import NEEDS, Need
+from registry.access.errors import ForbiddenError, UnauthorizedError
+from registry.access.scopes import NEEDS, NOTHING, Need
 
 PUBLIC: Final = {"needs": "public"}
 READ: Final = {"needs": "read"}
@@ -105,6 +105,10 @@ def guard_with(authority: Authority, work: Work, strangers: Strangers) -> Any:  
                     actor = await work.look_up(authority.admit, *asked)
                 except UnavailableError as error:
                     raise _unknown(error) from error
+                except UnauthorizedError as error:
+                    if error.where is not None:  # a token of this registry that is not valid: logged as its own
+                        act_as(Actor(error.where, NOTHING, asked[1]))
+                    raise
         act_as(actor)
         actor.require(need)
 

@@ -106,9 +106,17 @@ class Observed:
             leave = LEAVE.get()
             if leave is not None:
                 leave()
-            self._tell(scope, status, time.perf_counter() - began)
-        if not self._grace.is_over:
+            is_repeated = status in _REFUSED and not self._is_first(scope)
+            self._tell(scope, status, time.perf_counter() - began, is_repeated=is_repeated)
+        if not self._grace.is_over and not is_repeated:
             await self._write_down(scope, status)
+
+    def _is_first(self, scope: HTTPScope) -> bool:
+        """Whether no refusal like this one was logged lately; those after it are counted (``registry.access``)."""
+        action, target = f"{scope['method']} {scope.get('path_template') or UNROUTED}", scope["path"]
+        client = scope.get("client")
+        source = "" if client is None else client[0]
+        return self._refusals.repeats.is_first(acting(), action, target, TOLD.get(), source=source)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
         """What cuts an answer that ``began`` stands in the log: nobody makes another one of it."""
@@ -148,11 +156,11 @@ class Observed:
         except BenchlockError as error:  # the answer is given already
             log.error("a refusal is not written down: %s", error.what)
 
-    def _tell(self, scope: HTTPScope, status: int, seconds: float) -> None:
+    def _tell(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
         route = scope.get("path_template") or UNROUTED
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._tally.answered(method, route, status, seconds)
-        if route in _QUIET and status < _ERRORS:
+        if is_repeated or (route in _QUIET and status < _ERRORS):
             return
         client, told = scope.get("client"), TOLD.get()
         fields = {

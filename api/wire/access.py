@@ -20,6 +20,13 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
 
 
+class RotationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new secret for a token. The current secret stays valid for the period ``grace``."""
+
+    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
+    grace: Annotated[str, Meta(examples=["1h"], max_length=16)] = "1h"
+
+
 class TokenDocument(Struct, frozen=True, kw_only=True):
     """What is known of a token: everything but its text."""
 
@@ -31,6 +38,7 @@ class TokenDocument(Struct, frozen=True, kw_only=True):
     expires_at: datetime
     revoked_at: datetime | None
     state: State
+    rotated_at: datetime | None = None
 
 
 class NewToken(Struct, frozen=True, kw_only=True):
@@ -85,6 +93,7 @@ def token_on_wire(token: Token, at: datetime) -> TokenDocument:
         expires_at=token.expires_at,
         revoked_at=token.revoked_at,
         state=token.state(at),
+        rotated_at=token.rotated_at,
     )
 
 

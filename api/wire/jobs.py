@@ -110,7 +110,7 @@ class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MachineOnWire(Struct, frozen=True, kw_only=True):
-    """A machine as known; ``unseen`` are the seconds since it was heard of."""
+    """A machine as known; ``unseen`` are the seconds since it was heard of, ``gone_because`` why else it is gone."""
 
     machine: str
     boot: str
@@ -119,6 +119,7 @@ class MachineOnWire(Struct, frozen=True, kw_only=True):
     unseen: float
     gone: bool
     job: JobText | None
+    gone_because: str | None = None
 
 
 class MachinePage(Struct, frozen=True, kw_only=True):
@@ -267,6 +268,7 @@ def machine_on_wire(machine: Machine) -> MachineOnWire:
         unseen=machine.unseen,
         gone=machine.gone,
         job=machine.job,
+        gone_because=machine.gone_because,
     )
 
 
@@ -279,6 +281,7 @@ def machine_of(told: MachineOnWire) -> Machine:
         unseen=told.unseen,
         gone=told.gone,
         job=None if told.job is None else JobId(told.job),
+        gone_because=told.gone_because,
     )
 
 

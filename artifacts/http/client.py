@@ -1,5 +1,6 @@
 """The client of a registry's blobs on a server."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +23,21 @@ ADVICE: Final = Advice(
 )
 
 
-def session_with(server: Server, token: str | None = None) -> Session:
-    """Requests to a server, with a token where one is handed in; it is told to that server alone."""
-    return Session(server, ADVICE, authorization=f"Bearer {token}" if token else None)
+def session_with(server: Server, token: str | None = None, renew: Callable[[], str] | None = None) -> Session:
+    """Open a session that sends a token to the server, and to no other.
+
+    Args:
+        server: The server.
+        token: The token to send, if any.
+        renew: Reads the token again when the server refuses the one that was sent.
+    """
+
+    def authorize(_client: object, _challenge: str) -> str:
+        assert renew is not None
+        return f"Bearer {renew()}"
+
+    authorization = f"Bearer {token}" if token else None
+    return Session(server, ADVICE, authorization=authorization, authorize=authorize if renew else None)
 
 
 def connect(session: Session, notes: Path | None = None, *, piece: int = PIECE) -> BlobClient:

@@ -220,11 +220,18 @@ class Session:
             return response
         assert self._authorize is not None
         assert challenge is not None
-        response.close()
         with self._turn:
-            if self._authorization == known:
-                self._authorization = self._authorize(self._pool(), challenge)
-        return self._send(method, url, headers, content, self._authorization, seconds)
+            try:
+                if self._authorization == known:
+                    self._authorization = self._authorize(self._pool(), challenge)
+                current = self._authorization
+            except BaseException:
+                response.close()
+                raise
+        if current == known:  # nothing else to send: the answer stands
+            return response
+        response.close()
+        return self._send(method, url, headers, content, current, seconds)
 
     def _send(
         self,

@@ -25,6 +25,7 @@ from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
 from evaluator.runner.host import Host, this_host
 from evaluator.runner.reaping import clear, halt
+from registry.access.errors import ForbiddenError, TokenRefusedError, UnauthorizedError
 from registry.lockfile import Lock
 
 _POLL: Final = 1.0
@@ -85,6 +86,7 @@ class Agent:
 
         Raises:
             InvalidInputError: the queue does not let this agent in.
+            TokenRefusedError: the queue does not accept the agent's token, or not any more.
         """
         done = 0
         with self._signals():
@@ -108,6 +110,8 @@ class Agent:
         """Say what is away: it may come back."""
         try:
             yield
+        except (UnauthorizedError, ForbiddenError) as error:
+            raise _token_refused(error) from error
         except kind as error:
             self._tell(str(error))
         except KeyboardInterrupt:  # it came between the end of what it was meant for and here
@@ -177,6 +181,9 @@ class Agent:
             with self._halting(journal):
                 trouble = self._run(lease, self.workshop.build(journal, turn, engine), pulse)
             self._conclude(lease, journal, pulse, trouble)
+        refusal = trouble if isinstance(trouble, (UnauthorizedError, ForbiddenError)) else pulse.refusal
+        if refusal is not None:
+            raise refusal
         return True
 
     def _run(self, lease: Lease, runner: Runner, pulse: Pulse) -> BaseException | None:
@@ -213,6 +220,9 @@ class Agent:
         if journal.job is not None:
             job = journal.job
             self.workshop.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
+            return
+        if pulse.refusal is not None or isinstance(trouble, (UnauthorizedError, ForbiddenError)):
+            self.workshop.say(f"{lease.job}: ended: the queue refuses this worker's token")
             return
         if pulse.verdict == "lost" or isinstance(trouble, FencedError):
             self.workshop.say(f"{lease.job}: the lease was lost, and what was done does not count")
@@ -333,6 +343,14 @@ def facts_of(host: Host, engine: str | None) -> MachineFacts:
 def _is_able(facts: MachineFacts) -> bool:
     """Whether it can run anything at all."""
     return facts.engine is not None or facts.processes
+
+
+def _token_refused(error: BenchlockError) -> TokenRefusedError:
+    return TokenRefusedError(
+        f"the worker ends, because its token is refused: {error.what}",
+        where=error.where,
+        next_step="give the worker a valid token with the scope run, and start it again",
+    )
 
 
 def _close(engine: Engine | None) -> None:

@@ -75,7 +75,7 @@ SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURN
 """
 _SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
 _TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
-_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence"
+_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner"
 
 LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 """A lease on a job; its number is the fence."""

@@ -1,8 +1,6 @@
 """The end of a lease, however it comes: the run's record, the job's next state and the machine's slot, at once."""
 
 import logging
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, cast, get_args
 
 from sqlalchemy import Connection, Row, delete, exists, insert, select, text, update
@@ -11,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from evaluator.dispatch.rows import select_held, tally_of
 from evaluator.dispatch.states import Ended, Next, after
 from evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
-from evaluator.dispatch.times import Times
+from evaluator.dispatch.times import Moment
 from evaluator.records.records import record_end
 from evaluator.records.runs import RunEnd, RunId
 from evaluator.runner.results import FailureClass
@@ -24,15 +22,6 @@ One lock of which it has other bytes, however often, may have them where everybo
 AT_ONCE: Final = 16
 """So many leases end in one transaction, and so many jobs are queued again."""
 _log = logging.getLogger("benchlock")
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Now, by the queue's clock and by the calendar."""
-
-    now: float
-    at: datetime
-    times: Times
 
 
 def ended_by(end: RunEnd) -> Ended:

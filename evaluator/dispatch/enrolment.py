@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from evaluator.dispatch.ending import Moment
 from evaluator.dispatch.matching import MachineFacts, Wants, lacks
 from evaluator.dispatch.owners import check_own, owner_of
 from evaluator.dispatch.queue import MachineId
 from evaluator.dispatch.tables import classes, dispatch, eligible, lease_slots, machines
-from evaluator.dispatch.times import queue_id
+from evaluator.dispatch.times import Moment, queue_id
 from registry.access.log import note
 
 

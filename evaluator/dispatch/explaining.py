@@ -7,18 +7,18 @@ from sqlalchemy import Connection, func, select, text, tuple_
 from evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Machine, MachineId, Standing
 from evaluator.dispatch.rows import load_job, load_machines
 from evaluator.dispatch.tables import avoided, eligible, jobs
-from evaluator.dispatch.times import Times
+from evaluator.dispatch.times import Moment
 
 
-def explain(connection: Connection, job: JobId, now: float, times: Times) -> Explanation:
+def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
     """The explanation of a job. Raises as ``Queue.explain``."""
-    found = load_job(connection, job, now)
+    found = load_job(connection, job, moment.now)
     if found.state not in ("queued", "delayed"):
         return Explanation(found, blocked=False, sentence=_told(found))
     row = connection.execute(
         select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
     ).one()
-    known = {one.id: one for one in load_machines(connection, now, times)}
+    known = {one.id: one for one in load_machines(connection, moment)}
     fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
     kept_from = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
     standings = sorted(
@@ -37,6 +37,8 @@ def explain(connection: Connection, job: JobId, now: float, times: Times) -> Exp
 def _obstacle(machine: Machine, avoids: bool) -> str | None:
     if machine.draining is not None:
         return f"gets no more jobs: {machine.draining}"
+    if machine.gone_because is not None:
+        return machine.gone_because
     if machine.gone:
         return f"its worker ended, or nothing was heard of it for {machine.unseen:.0f} s"
     return "the job failed there, and another one may do better" if avoids else None
@@ -55,7 +57,7 @@ def _told(job: Job) -> str:
     if job.state == "done":
         return f"{job.run} is its result"
     if job.state == "cancelled":
-        return "it was cancelled"
+        return f"it was cancelled: {job.reason}" if job.failure else "it was cancelled"
     if job.state == "quarantined":
         return f"it is set aside: {job.tally.lost} machines were lost with it, {job.reason}"
     return f"it failed ({job.failure}): {job.reason or 'see its run'}"

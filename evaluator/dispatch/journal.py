@@ -10,6 +10,7 @@ from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import FencedError, Job, Lease, Queue
 from evaluator.dispatch.times import since_boot
 from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart
+from registry.access.errors import ForbiddenError, UnauthorizedError
 
 _Answer = TypeVar("_Answer")
 _LEASES = 10
@@ -54,7 +55,7 @@ class LeasedJournal:
             RunEndedError: an end that was said before holds; ``job`` is known.
         """
         self._settled()
-        once = self._pulse.verdict == "lost" or self._end is not None
+        once = self._pulse.verdict in ("lost", "refused") or self._end is not None
         patience = 0.0 if once else _LEASES * self._lease.times.lease
         self._end = end
         try:
@@ -82,6 +83,8 @@ class LeasedJournal:
             except UnavailableError:
                 if since_boot() - first > seconds:
                     raise
+            except (UnauthorizedError, ForbiddenError):  # of the agent's token, not of the record
+                raise
             except InvalidInputError as error:
                 raise UnavailableError(
                     f"the queue does not take the record of this machine: {error.what}", where=error.where

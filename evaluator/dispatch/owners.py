@@ -1,5 +1,6 @@
 """Whose a machine is: the token's that enrolled it first, for as long as that token is of use."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -10,9 +11,14 @@ from evaluator.dispatch.queue import MachineId
 from evaluator.dispatch.tables import machines
 from registry.access.actors import acting
 from registry.access.tables import token_revocations, tokens
+from registry.access.tokens import State, expiry
 
 MOST_OWNED: Final = 1000
 """So many machines may a token enrol that is no administrator's."""
+
+
+_AT_ONCE: Final = 500
+"""Tokens that are looked up in one statement."""
 
 
 def check_own(owner: str | None, machine: MachineId) -> None:
@@ -38,7 +44,7 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
     actor = acting()
     if before == actor.id and _is_token(before):
         return before
-    if before is not None and _is_of_use(connection, before, at):
+    if before is not None and token_states(connection, [before], at).get(before) == "valid":
         check_own(before, machine)
         return before
     if not _is_token(actor.id):
@@ -53,11 +59,17 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
     return actor.id
 
 
-def _is_of_use(connection: Connection, owner: str, at: datetime) -> bool:
-    """Whether that is a token with which somebody is let in still."""
-    revoked = select(token_revocations.c.token).where(token_revocations.c.token == tokens.c.id).exists()
-    valid = select(tokens.c.id).where(tokens.c.id == owner, tokens.c.expires_at > at, ~revoked)
-    return connection.execute(valid).first() is not None
+def token_states(connection: Connection, owners: Iterable[str], at: datetime) -> dict[str, State]:
+    """Return the states of those ``owners`` that are tokens of this registry, at a time."""
+    wanted = sorted(filter(_is_token, owners))
+    joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
+    query = select(tokens.c.id, expiry().label("ends_at"), token_revocations.c.at.label("revoked_at"))
+    states: dict[str, State] = {}
+    for first in range(0, len(wanted), _AT_ONCE):
+        rows = connection.execute(query.select_from(joined).where(tokens.c.id.in_(wanted[first : first + _AT_ONCE])))
+        for row in rows:
+            states[row.id] = "revoked" if row.revoked_at else "expired" if row.ends_at <= at else "valid"
+    return states
 
 
 def _is_token(owner: str) -> bool:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal, Self
 
-from evaluator.dispatch.queue import Lease, Queue
+from artifacts.errors import BenchlockError
+from evaluator.dispatch.queue import Beat, Lease, Queue
 from evaluator.dispatch.states import Phase
 from evaluator.dispatch.times import since_boot
+from registry.access.errors import ForbiddenError, UnauthorizedError
 
-Verdict = Literal["lost", "cancel"]
+Verdict = Literal["lost", "cancel", "refused"]
+"""``refused``: the queue does not accept the agent's token any more."""
 _LOOKS: Final = 20
 """So often in a lease the watch looks at the time: what it waits by stands still while the host sleeps."""
 
@@ -17,10 +20,10 @@ _LOOKS: Final = 20
 class Pulse:
     """Beats for ``lease`` while the context is held, and calls ``over`` once, from a thread, when it is over.
 
-    It is over when the queue says so, and when no beat was answered for the lease's grace: then the queue may be about
-    to give the job to another. ``asked`` is when the lease was asked for, in seconds since the host's boot: it counts
-    from then, however long the answer took. While the end is being recorded nothing is left to be ended, and nothing is
-    called.
+    It is over when the queue says so, or refuses the agent's token, and when no beat was answered for the lease's
+    grace: then the queue may be about to give the job to another. ``asked`` is when the lease was asked for, in seconds
+    since the host's boot: it counts from then, however long the answer took. While the end is being recorded nothing is
+    left to be ended, and nothing is called.
     """
 
     def __init__(self, queue: Queue, lease: Lease, over: Callable[[], None], asked: float) -> None:
@@ -30,6 +33,8 @@ class Pulse:
         self._mutex = threading.Lock()
         self._phase: Phase = "preparing"
         self._verdict: Verdict | None = None
+        self.refusal: BenchlockError | None = None
+        """Why the queue refused the agent's token, where it did."""
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._watch)]
 
     def __enter__(self) -> Self:
@@ -54,14 +59,21 @@ class Pulse:
         pause = self._lease.times.beat
         while not self._ended.wait(pause):
             asked = since_boot()
-            answer = None
+            answer: Beat | Verdict | None = None
             with suppress(Exception):  # whatever it is, this beat was no good one; the watch counts
-                answer = self._queue.beat(self._lease.fence, self._phase)
+                answer = self._ask()
             if answer == "keep":
                 self._good = asked
             elif answer is not None and self._end(answer):
                 return
             pause = self._lease.times.again if answer is None else self._lease.times.beat
+
+    def _ask(self) -> Beat | Verdict:
+        try:
+            return self._queue.beat(self._lease.fence, self._phase)
+        except (UnauthorizedError, ForbiddenError) as error:
+            self.refusal = error
+            return "refused"
 
     def _watch(self) -> None:
         while self._verdict is None and not self._ended.wait(self._lease.times.lease / _LOOKS):

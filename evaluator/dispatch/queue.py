@@ -74,7 +74,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as known. ``unseen`` are the seconds since it was heard of, ``job`` is what it has a lease on."""
+    """A machine as known. ``unseen`` are the seconds since it was heard of, ``job`` is what it has a lease on.
+
+    ``gone_because`` is the reason why it is gone, where it is not silence.
+    """
 
     id: MachineId
     boot: str
@@ -83,6 +86,7 @@ class Machine:
     unseen: float
     gone: bool
     job: JobId | None
+    gone_because: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

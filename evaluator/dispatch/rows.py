@@ -7,11 +7,13 @@ from sqlalchemy import Connection, Row, Select, func, select
 from artifacts.digest import Digest
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.owners import token_states
 from evaluator.dispatch.queue import Fence, Job, JobId, Lease, Machine, MachineId
 from evaluator.dispatch.states import Tally
 from evaluator.dispatch.tables import job_results, jobs, lease_slots, leases, machines
-from evaluator.dispatch.times import Times
+from evaluator.dispatch.times import Moment, Times
 from evaluator.records.runs import RunId
+from registry.access.tokens import State
 
 
 def select_jobs() -> Select[Any]:
@@ -67,7 +69,7 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
 
 
 def load_machines(
-    connection: Connection, now: float, times: Times, *, after: MachineId | None = None, limit: int | None = None
+    connection: Connection, moment: Moment, *, after: MachineId | None = None, limit: int | None = None
 ) -> list[Machine]:
     """Every machine, by name, with the job that it has: those ``after`` one, and so many, where that is given."""
     query = (
@@ -79,15 +81,21 @@ def load_machines(
     )
     if after is not None:
         query = query.where(machines.c.id > after)
-    return [
-        Machine(
-            id=MachineId(row.id),
-            boot=row.boot,
-            facts=MachineFacts.read(row.facts),
-            draining=row.draining,
-            unseen=max(0.0, now - row.seen),
-            gone=now - row.seen > times.unseen,
-            job=None if row.job is None else JobId(row.job),
-        )
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query).all()
+    states = token_states(connection, {row.owner for row in rows if row.owner is not None}, moment.at)
+    return [_machine_of(row, states.get(row.owner, "valid"), moment) for row in rows]
+
+
+def _machine_of(row: Row[Any], state: State, moment: Moment) -> Machine:
+    """The machine of a row, whose token has that ``state``."""
+    unseen = max(0.0, moment.now - row.seen)
+    return Machine(
+        id=MachineId(row.id),
+        boot=row.boot,
+        facts=MachineFacts.read(row.facts),
+        draining=row.draining,
+        unseen=unseen,
+        gone=unseen > moment.times.unseen or state != "valid",
+        job=None if row.job is None else JobId(row.job),
+        gone_because=None if state == "valid" else f"its token is {state}",
+    )

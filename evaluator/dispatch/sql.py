@@ -11,12 +11,12 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
 from artifacts.errors import UnknownNameError
-from evaluator.dispatch import ending, explaining
+from evaluator.dispatch import ending, explaining, withdrawing
 from evaluator.dispatch.admitting import check_again, check_begun, check_over, check_same
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
 from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.owners import check_own
+from evaluator.dispatch.owners import check_own, token_states
 from evaluator.dispatch.queue import (
     Beat,
     Explanation,
@@ -32,7 +32,7 @@ from evaluator.dispatch.queue import (
 from evaluator.dispatch.rows import job_of, lease_of, load_job, load_machines, select_held, select_jobs
 from evaluator.dispatch.states import Ended, JobState, Phase
 from evaluator.dispatch.tables import jobs, leases, machines
-from evaluator.dispatch.times import Clock, Times, queue_id
+from evaluator.dispatch.times import Clock, Moment, Times, queue_id
 from evaluator.records.records import load_run, record_start, runs_of
 from evaluator.records.runs import RunEnd, RunId, RunStart, in_text, without_nul
 from registry.access.actors import acting
@@ -95,7 +95,7 @@ class SqlQueue:
     def explain(self, job: JobId) -> Explanation:
         self.settle()
         with reading(self._database) as connection:
-            return explaining.explain(connection, job, self._clock.now(connection), self._times)
+            return explaining.explain(connection, job, self._moment(connection))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
         with writing(self._database) as connection:
@@ -108,7 +108,7 @@ class SqlQueue:
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         self.settle()
         with reading(self._database) as connection:
-            return load_machines(connection, self._clock.now(connection), self._times, after=after, limit=limit)
+            return load_machines(connection, self._moment(connection), after=after, limit=limit)
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         with writing(self._database) as connection:
@@ -118,6 +118,13 @@ class SqlQueue:
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        while True:
+            try:
+                return self._lease(machine, boot, nonce)
+            except _EndedOwnerError:
+                self.withdraw()
+
+    def _lease(self, machine: MachineId, boot: str, nonce: str | None) -> Lease | None:
         seen = self._glance(machine, nonce)
         if seen is None:
             return None
@@ -133,7 +140,11 @@ class SqlQueue:
             if row.draining is not None or busy is not None:
                 return None
             given = claim(connection, Asked(machine, boot, nonce, now), seen, self._times.lease)
-            return None if given is None else lease_of(given, self._named(connection), self._times)
+            if given is None:
+                return None
+            if token_states(connection, [given.owner], self._now()).get(given.owner, "valid") != "valid":
+                raise _EndedOwnerError  # and nothing was given
+            return lease_of(given, self._named(connection), self._times)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         with writing(self._database) as connection:
@@ -229,8 +240,8 @@ class SqlQueue:
             self._name = queue_id(connection)
         return self._name
 
-    def _moment(self, connection: Connection) -> ending.Moment:
-        return ending.Moment(self._clock.now(connection), self._now(), self._times)
+    def _moment(self, connection: Connection) -> Moment:
+        return Moment(self._clock.now(connection), self._now(), self._times)
 
     @property
     def times(self) -> Times:
@@ -251,6 +262,21 @@ class SqlQueue:
             found = ending.expire(connection, moment), ending.wake(connection, moment.now)
             self._clock.note(connection, moment.now)
         return ending.AT_ONCE in found
+
+    def withdraw(self) -> bool:
+        """Cancel the jobs of tokens that are revoked or expired, and end the leases of their workers.
+
+        Returns:
+            Whether there may be more to do.
+        """
+        with reading(self._database) as connection:
+            if not withdrawing.find_ended(connection, self._now()):
+                return False
+        with writing(self._database) as connection:
+            moment = self._moment(connection)
+            more = withdrawing.withdraw(connection, moment)
+            self._clock.note(connection, moment.now)
+        return more
 
     def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[int] | None:
         """Jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
@@ -277,6 +303,10 @@ class SqlQueue:
     def _may_look(self) -> bool:
         """Whether the time can be had without writing."""
         return self._clock.is_set or self._database.dialect.name == "postgresql"
+
+
+class _EndedOwnerError(Exception):
+    """A job was claimed whose token is revoked or expired."""
 
 
 def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:

@@ -60,10 +60,10 @@ eligible = Table(  # what a machine lacks for a class; kept up to date when eith
 )
 
 
-def _of_state(state: str, *columns: str) -> Index:
+def _of_state(state: str, *columns: str, name: str = "") -> Index:
     """An index of the jobs in that state alone."""
     only = text(f"state = '{state}'")
-    return Index(f"ix_jobs_{state}", *columns, sqlite_where=only, postgresql_where=only)
+    return Index(f"ix_jobs_{state}{name}", *columns, sqlite_where=only, postgresql_where=only)
 
 
 jobs = Table(
@@ -92,6 +92,7 @@ jobs = Table(
     # order, and look through every job of other classes for the first of this one.
     Column("since", Float, nullable=False, server_default="0"),
     _of_state("queued", "class", "since", "seq"),
+    _of_state("queued", "owner", name="_owner"),
     _of_state("delayed", "not_before"),
     _of_state("leased", "lease_until"),
     Index(None, "state", "seq"),

@@ -3,6 +3,7 @@
 import secrets
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,15 @@ class Times:
     def unseen(self) -> float:
         """A machine of which nothing was heard for so long counts as gone."""
         return self.lease * 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now, by the queue's clock and by the calendar."""
+
+    now: float
+    at: datetime
+    times: Times
 
 
 def since_boot() -> float:

@@ -13,3 +13,9 @@ class ForbiddenError(InvalidInputError):
     """It is known who asks, and they may not."""
 
     code = "forbidden"
+
+
+class TokenRefusedError(UnauthorizedError):
+    """The token of a long-lived process, such as a worker, is not accepted any more: the process ends."""
+
+    code = "token-refused"

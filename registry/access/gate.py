@@ -55,10 +55,12 @@ class Gate:
         token = self._tokens.find(secret)
         state = "unknown" if token is None else token.state(at)
         if token is None or state != "valid":
+            rotated = token is not None and token.rotated_at is not None and state == "expired"
             raise UnauthorizedError(
                 f"the token is {state}",
                 where=None if token is None else token.id,
-                next_step="ask an administrator for another one",
+                next_step="ask an administrator for another one"
+                + (", or use the secret of its last rotation" if rotated else ""),
             )
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered.clear()

@@ -1,11 +1,11 @@
 """The tables of tokens, and of who did what, in the catalogue's schema. Migrations make them; nothing else does.
 
-All three are append-only: a token ends by its expiry, or by a row that revokes it.
+All of them are append-only: a token ends by its expiry, or by a row that revokes it; a rotation adds a secret to it.
 """
 
 from sqlalchemy import Column, ForeignKey, Index, Table
 
-from registry.catalogue.columns import DIGEST, TEXT, Moment, letters
+from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 from registry.catalogue.tables import APPEND_ONLY, metadata
 from registry.ids import DIGITS
 
@@ -31,6 +31,20 @@ token_revocations = Table(
     metadata,
     Column("token", TOKEN_ID, ForeignKey("tokens.id"), primary_key=True),
     Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+token_rotations = Table(  # a new secret of a token; the secret before it ends at ``grace_until``
+    "token_rotations",
+    metadata,
+    Column("token", TOKEN_ID, ForeignKey("tokens.id"), primary_key=True),
+    Column("number", WHOLE, primary_key=True, autoincrement=False),  # 1 is the first rotation
+    Column("digest", DIGEST, nullable=False),  # of the new secret
+    Column("at", Moment, nullable=False),
+    Column("grace_until", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),  # of the token from now on
+    Index(None, "digest", unique=True),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

@@ -1,20 +1,20 @@
-"""Tokens: made and shown once, listed, revoked, and found again by their digests."""
+"""Tokens: made and shown once, listed, rotated, revoked, and found again by their digests."""
 
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NewType
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, insert, select
 
-from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.access.scopes import Scopes
 from registry.access.secret import Secret, new_secret
-from registry.access.tables import token_revocations, tokens
+from registry.access.tables import token_revocations, token_rotations, tokens
 from registry.catalogue.database import reading, writing
 from registry.ids import is_id, new_id
 from registry.names import WORD
@@ -24,6 +24,8 @@ State = Literal["valid", "expired", "revoked"]
 
 DEFAULT_LIFETIME: Final = timedelta(days=90)
 LONGEST_LIFETIME: Final = timedelta(days=365)
+DEFAULT_GRACE: Final = timedelta(hours=1)
+LONGEST_GRACE: Final = timedelta(days=7)
 
 _PREFIX: Final = "token/"
 _NAME: Final = re.compile(WORD)
@@ -34,7 +36,10 @@ _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: everything but its text."""
+    """What is known of a token: everything but its text.
+
+    ``expires_at`` is that of its newest secret; of a token that was found by an older one, that secret's own.
+    """
 
     id: TokenId
     name: str
@@ -43,6 +48,7 @@ class Token:
     created_at: datetime
     expires_at: datetime
     revoked_at: datetime | None
+    rotated_at: datetime | None = None
 
     def state(self, at: datetime) -> State:
         """Whether it is of use at a time."""
@@ -87,27 +93,68 @@ class Tokens:
             UnknownNameError: there is none with that id.
         """
         with writing(self._engine) as connection:
-            found = _tokens(connection, tokens.c.id == token)
-            if not found:
-                raise UnknownNameError(
-                    f"there is no {token}", where=token, next_step="`benchlock token list` lists what there is"
-                )
-            if found[0].revoked_at is not None:
+            found = _load(connection, token)
+            if found.revoked_at is not None:
                 return False
             at = self._clock()
             connection.execute(insert(token_revocations), {"token": token, "at": at})
-            note(connection, "token.revoke", f"{token} {found[0].name}", at)
+            note(connection, "token.revoke", f"{token} {found.name}", at)
         return True
 
+    def rotate(
+        self, token: TokenId, lifetime: timedelta = DEFAULT_LIFETIME, grace: timedelta = DEFAULT_GRACE
+    ) -> tuple[Token, Secret]:
+        """Give a token a new secret: its id stays, and with it its scopes, machines, jobs and runs.
+
+        Args:
+            token: The token's id.
+            lifetime: How long the token is valid from now on, with the new secret.
+            grace: How long the current secret stays valid, at most until its own expiry.
+
+        Returns:
+            The token and its new secret, which is shown this once.
+
+        Raises:
+            InvalidInputError: the lifetime or the grace period is out of range.
+            UnknownNameError: there is no such token.
+            RefusedError: the token is revoked or expired.
+        """
+        _check_lifetime(lifetime)
+        _check_grace(grace)
+        secret = new_secret()
+        with writing(self._engine) as connection:
+            at = self._clock()
+            current = _load(connection, token)
+            state = current.state(at)
+            if state != "valid":
+                raise RefusedError(
+                    f"{token} is {state} and cannot be rotated",
+                    where=token,
+                    next_step="create another token with `benchlock token create`",
+                )
+            row = {
+                "token": token,
+                "number": _count_rotations(connection, token) + 1,
+                "digest": secret.digest,
+                "at": at,
+                "grace_until": min(at + grace, current.expires_at),
+                "expires_at": at + lifetime,
+            }
+            connection.execute(insert(token_rotations), row)
+            note(connection, "token.rotate", f"{token} {current.name}", at)
+            return _load(connection, token), secret
+
     def find(self, secret: Secret) -> Token | None:
-        """The token with that text, valid or not; none where there is none."""
+        """Find the token with that secret, valid or not, with the expiry of that secret."""
         with reading(self._engine) as connection:
-            query = select(tokens.c.id, tokens.c.digest).where(tokens.c.digest == secret.digest)
-            row = connection.execute(query).first()
-            # An index found it, by a digest that nobody can choose; what is compared again takes the same time always.
-            if row is None or not hmac.compare_digest(str(row.digest), secret.digest):
-                return None
-            return _tokens(connection, tokens.c.id == row.id)[0]
+            for table, id_ in ((tokens, tokens.c.id), (token_rotations, token_rotations.c.token)):
+                query = select(id_.label("id"), table.c.digest).where(table.c.digest == secret.digest)
+                row = connection.execute(query).first()
+                # An index matched the digest, which nobody can choose; the comparison takes constant time.
+                if row is not None and hmac.compare_digest(str(row.digest), secret.digest):
+                    token = _load(connection, TokenId(row.id))
+                    return replace(token, expires_at=_end_of(connection, token, secret))
+            return None
 
 
 def parse_token_id(text: str) -> TokenId:
@@ -137,6 +184,46 @@ def parse_lifetime(text: str) -> timedelta:
     return int(found[1]) * _UNITS[found[2]]
 
 
+def parse_grace(text: str) -> timedelta:
+    """Parse a grace period: ``0``, or a number of days, hours or minutes, such as ``1h``.
+
+    Raises:
+        InvalidInputError: the text is no such period.
+    """
+    try:
+        return timedelta(0) if text == "0" else parse_lifetime(text)
+    except InvalidInputError:
+        raise InvalidInputError(
+            f"invalid grace period {text[:40]!r}", where="grace", next_step="write 0, or a period such as 30m, 1h or 2d"
+        ) from None
+
+
+def expiry() -> ColumnElement[Any]:
+    """When a token of ``tokens`` expires: by its last rotation, if there is one."""
+    return func.coalesce(_last_rotation("expires_at"), tokens.c.expires_at)
+
+
+def _last_rotation(column: str) -> ScalarSelect[Any]:
+    of_token = select(token_rotations.c[column]).where(token_rotations.c.token == tokens.c.id)
+    return of_token.order_by(token_rotations.c.number.desc()).limit(1).correlate(tokens).scalar_subquery()
+
+
+def _count_rotations(connection: Connection, token: TokenId) -> int:
+    query = select(func.count()).select_from(token_rotations).where(token_rotations.c.token == token)
+    return connection.execute(query).scalar_one()
+
+
+def _end_of(connection: Connection, token: Token, secret: Secret) -> datetime:
+    """When a secret of ``token`` expires: with the token, or after the shortest grace period of a later rotation."""
+    rotations = select(token_rotations).where(token_rotations.c.token == token.id).order_by(token_rotations.c.number)
+    end = token.expires_at
+    for row in reversed(connection.execute(rotations).all()):
+        if row.digest == secret.digest:
+            break
+        end = min(end, row.grace_until)
+    return end
+
+
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise InvalidInputError(
@@ -155,17 +242,49 @@ def _check_lifetime(lifetime: timedelta) -> None:
         )
 
 
+def _check_grace(grace: timedelta) -> None:
+    if not timedelta(0) <= grace <= LONGEST_GRACE:
+        raise InvalidInputError(
+            f"the grace period of a rotation is at most {LONGEST_GRACE.days} days",
+            where="grace",
+            next_step=f"write at most {LONGEST_GRACE.days}d",
+        )
+
+
 def _row(token: Token, secret: Secret) -> dict[str, Any]:
     names = ("id", "name", "created_by", "created_at", "expires_at")
     return {name: getattr(token, name) for name in names} | {"digest": secret.digest, "scopes": str(token.scopes)}
 
 
+def _load(connection: Connection, token: TokenId) -> Token:
+    found = _tokens(connection, tokens.c.id == token)
+    if not found:
+        raise UnknownNameError(
+            f"there is no {token}", where=token, next_step="`benchlock token list` lists what there is"
+        )
+    return found[0]
+
+
 def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> tuple[Token, ...]:
     joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
-    query = select(tokens, token_revocations.c.at.label("revoked_at")).select_from(joined)
+    columns = (
+        tokens,
+        token_revocations.c.at.label("revoked_at"),
+        expiry().label("ends_at"),
+        _last_rotation("at").label("rotated_at"),
+    )
+    query = select(*columns).select_from(joined)
     return tuple(_token(row) for row in connection.execute(query.where(*conditions).order_by(tokens.c.id).limit(limit)))
 
 
 def _token(row: Row[Any]) -> Token:
-    scopes = Scopes(frozenset(row.scopes.split()))
-    return Token(TokenId(row.id), row.name, scopes, row.created_by, row.created_at, row.expires_at, row.revoked_at)
+    return Token(
+        id=TokenId(row.id),
+        name=row.name,
+        scopes=Scopes(frozenset(row.scopes.split())),
+        created_by=row.created_by,
+        created_at=row.created_at,
+        expires_at=row.ends_at,
+        revoked_at=row.revoked_at,
+        rotated_at=row.rotated_at,
+    )

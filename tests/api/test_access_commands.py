@@ -53,6 +53,7 @@ def test_tokens_are_listed_and_revoked_and_the_log_says_so(desk: Desk) -> None:
         "created_at": "",
         "expires_at": "",
         "revoked_at": None,
+        "rotated_at": None,
         "state": "valid",
     }
     assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} is revoked\n")
@@ -69,9 +70,28 @@ def test_tokens_are_listed_and_revoked_and_the_log_says_so(desk: Desk) -> None:
     assert "token.revoke" in desk("log --actor embedded")[1]
 
 
+def test_a_rotation_prints_the_new_secret_alone(desk: Desk) -> None:
+    made = json.loads(desk(f"--json {CREATE} --expires 12h")[1])
+    id_ = made["token"]["id"]
+    code, out, err = desk(f"token rotate {id_} --grace 30m")
+    secret = parse_secret(out.strip())
+    assert (code, out) == (0, f"{secret.text}\n")
+    assert secret.text != made["secret"]
+    assert id_ in err
+    (listed,) = json.loads(desk("--json token list")[1])["tokens"]
+    assert listed["rotated_at"] is not None
+    assert listed["expires_at"] > made["token"]["expires_at"]
+    assert desk(f"token revoke {id_}")[0] == 0
+    assert desk(f"token rotate {id_}")[0] == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        "token rotate token/none",
+        f"token rotate token/{'0' * 26}",
+        f"token rotate token/{'0' * 26} --grace 8d",
+        f"token rotate token/{'0' * 26} --grace soon",
         "token create ci",
         "token create ci --scope write",
         "token create CI --scope read",

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +31,7 @@ from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
+from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.tables import job_results, lease_slots, leases, machines
 from evaluator.records.records import Records, record_end
@@ -578,6 +580,72 @@ def test_who_enrols_a_machine_takes_it_over_or_changes_it_is_logged(bench: Bench
         bench.enrol(1, what=facts(cpus=64))
     logged = [(one.actor, one.target) for one in Log(database).list() if one.action == "machine.enrol"]
     assert sorted(logged) == sorted([(old, "m1"), (new, "m1"), (new, "m1")])
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, how: str) -> None:
+    (leaver, other), queue = tokens_of(bench.database, 2), cast("SqlQueue", bench.queue)
+    with acting_as(Actor(leaver, RUN)):
+        bench.enrol(1)
+        mine = [bench.submit() for _ in range(3)]
+    with acting_as(Actor(other, RUN)):
+        bench.enrol(2, 3)
+        theirs = [bench.submit() for _ in range(2)]
+        running = bench.lease(2)
+    with acting_as(Actor(leaver, RUN)):
+        held = bench.lease(1)
+        begun = bench.begun(held)
+    assert (running.job, held.job) == (mine[0], mine[1])
+    assert not queue.withdraw()
+    if how == "revoked":
+        Tokens(bench.database, lambda: datetime.now(UTC)).revoke(leaver)
+    else:
+        queue._now = lambda: datetime.now(UTC) + timedelta(days=91)
+        now = queue._now()
+        Tokens(bench.database, lambda: now - timedelta(days=1)).rotate(other)
+    assert not queue.withdraw()
+    assert bench.outcome(begun) == "abandoned"
+    for job in mine[1:]:
+        found = queue.job(job)
+        assert (found.state, found.failure, found.tally.total) == ("cancelled", f"token-{how}", 0)
+        assert queue.explain(job).sentence == f"it was cancelled: the token that submitted it is {how}"
+    gone = {one.id: one.gone_because for one in queue.machines() if one.gone}
+    assert gone == {"m1": f"its token is {how}"}
+    obstacles = [one.obstacle for one in queue.explain(theirs[0]).machines if one.machine == machine(1)]
+    assert obstacles == [f"its token is {how}"]
+    with acting_as(Actor(other, RUN)):  # what runs is asked to end where the token was revoked
+        assert queue.beat(running.fence, "measuring") == ("cancel" if how == "revoked" else "keep")
+        assert bench.lease(3).job == theirs[0]
+    logged = [one.target for one in Log(bench.database).list() if one.action == "job.cancel"]
+    assert logged == [f"{3 if how == 'revoked' else 2} of {leaver}, which is {how}"]
+    assert not queue.withdraw()
+
+
+def test_a_job_whose_token_ended_a_moment_ago_is_not_given_out(bench: Bench) -> None:
+    (leaver, other) = tokens_of(bench.database, 2)
+    with acting_as(Actor(leaver, RUN)):
+        job = bench.submit()
+    with acting_as(Actor(other, RUN)):
+        bench.enrol(1)
+        Tokens(bench.database, lambda: datetime.now(UTC)).revoke(leaver)
+        assert bench.none(1)
+        later = bench.submit()
+        assert bench.lease(1).job == later
+    assert bench.queue.job(job).state == "cancelled"
+
+
+def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) -> None:
+    (worker,) = tokens_of(bench.database, 1)
+    with acting_as(Actor(worker, RUN)):
+        bench.enrol(1)
+        bench.submit()
+        waiting = bench.submit()
+        lease = bench.lease(1)
+        Tokens(bench.database, lambda: datetime.now(UTC)).rotate(worker, grace=timedelta(0))
+        cast("SqlQueue", bench.queue).withdraw()
+        assert bench.queue.beat(lease.fence, "measuring") == "keep"
+        assert bench.queue.job(waiting).state == "queued"
+        assert not bench.queue.machines()[0].gone
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

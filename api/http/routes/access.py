@@ -8,6 +8,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 
+from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN
 from api.http.pages import Cursor, Limit, bounded
@@ -16,6 +17,7 @@ from api.wire.access import (
     LogPage,
     NewToken,
     Revoked,
+    RotationRequest,
     TokenPage,
     TokenRequest,
     entry_on_wire,
@@ -24,7 +26,8 @@ from api.wire.access import (
 from api.wire.cursors import cursor_of, key_of
 from api.wiring import now, open_log, open_tokens
 from registry.access.scopes import Scopes
-from registry.access.tokens import parse_lifetime, parse_token_id
+from registry.access.secret import Secret
+from registry.access.tokens import Token, parse_grace, parse_lifetime, parse_token_id
 
 _ID = "01m7zpsb9cmkr23pzwhqxxkrge"
 _TOKEN = {
@@ -36,6 +39,7 @@ _TOKEN = {
     "expires_at": "2027-02-18T12:00:00Z",
     "revoked_at": None,
     "state": "valid",
+    "rotated_at": None,
 }
 _NEW = {"token": _TOKEN, "secret": "benchlock_ and 49 letters and digits"}
 _ENTRY = {
@@ -52,6 +56,10 @@ _ENTRY = {
 TokenIn = Annotated[
     TokenRequest,
     Body(description="The token to make.", examples=[Example(value={"name": "ci", "scopes": ["publish:acme"]})]),
+]
+RotationIn = Annotated[
+    RotationRequest,
+    Body(description="How the token goes on.", examples=[Example(value={"expires": "30d", "grace": "1h"})]),
 ]
 IdIn = Annotated[
     str,
@@ -74,7 +82,7 @@ def routes(service: Service) -> Router:
 
 
 def _tokens(service: Service) -> list[Any]:
-    tokens = open_tokens(service.registry)
+    tokens, queue = open_tokens(service.registry), open_queue(service.registry)
 
     @post(
         "/tokens",
@@ -86,10 +94,7 @@ def _tokens(service: Service) -> list[Any]:
     async def create(data: TokenIn) -> Response[bytes]:
         """A token with these scopes. Its text is in this answer and nowhere else."""
         scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
-        made, secret = await service.work.do(tokens.create, data.name, scopes, lifetime)
-        answer = NewToken(token=token_on_wire(made, now()), secret=secret.text)
-        headers = {"cache-control": "no-store"}
-        return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
+        return _new(*await service.work.do(tokens.create, data.name, scopes, lifetime))
 
     @get(
         "/tokens",
@@ -105,6 +110,26 @@ def _tokens(service: Service) -> list[Any]:
         more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
         return TokenPage(tokens=tuple(token_on_wire(one, now()) for one in found[:most]), next=more)
 
+    @post(
+        "/tokens/{token:str}/rotation",
+        opt=ADMIN,
+        status_code=201,
+        summary="Rotate a token",
+        responses=answers(
+            "unknown-name",
+            "invalid-input",
+            "refused",
+            body=True,
+            success={201: content(NewToken, "The token with its new secret, shown this once.", _NEW)},
+        ),
+    )
+    async def rotate(token: IdIn, data: RotationIn) -> Response[bytes]:
+        """Give a token a new secret; the old one ends after `grace`. Its id, scopes, machines, jobs and runs stay."""
+        lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
+        found = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
+        service.authority.forget()
+        return _new(*found)
+
     @delete(
         "/tokens/{token:str}",
         opt=ADMIN,
@@ -119,13 +144,25 @@ def _tokens(service: Service) -> list[Any]:
         ),
     )
     async def revoke(token: IdIn) -> Revoked:
-        """End a token before its time, for ever. Other servers of this registry know of it after two seconds."""
+        """End a token before its time, for ever. Its queued jobs are cancelled, and its workers' leases end.
+
+        Other servers of this registry know of it after two seconds.
+        """
         id_ = parse_token_id(f"token/{token}")
         changed = await service.work.do(tokens.revoke, id_)
         service.authority.forget()
+        while await service.work.do(queue.withdraw):
+            pass
         return Revoked(token=id_, changed=changed)
 
-    return [create, list_tokens, revoke]
+    return [create, list_tokens, rotate, revoke]
+
+
+def _new(token: Token, secret: Secret) -> Response[bytes]:
+    """Answer with a secret that no cache may keep."""
+    answer = NewToken(token=token_on_wire(token, now()), secret=secret.text)
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
 
 
 def _log(service: Service) -> BaseRouteHandler:

@@ -56,6 +56,7 @@ _KNOWN = {
     "draining": None,
     "unseen": 2.5,
     "gone": False,
+    "gone_because": None,
     "job": JOB["job"],
 }
 _LEASE = {

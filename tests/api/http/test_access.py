@@ -15,7 +15,7 @@ from api.http.app import create_app
 from api.http.guards import READ, Open, check_guarded
 from api.http.logs import JsonLines
 from api.http.settings import Settings
-from api.wiring import Registry, open_log
+from api.wiring import Registry, now, open_log
 from registry.access.gate import Gate
 from registry.access.refusals import Refusals
 from registry.access.scopes import NEEDS, Scopes
@@ -26,6 +26,7 @@ from registry.catalogue.database import reading
 from registry.catalogue.tables import metadata
 from tests.api.http.conftest import Client
 from tests.support.clocks import Standing
+from tests.support.queues import facts
 
 PUBLIC = {"/v1/health", "/v1/ready", "/v1/openapi.json"}
 """What anybody may ask: nothing of the registry is in the answers."""
@@ -237,9 +238,8 @@ def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Client, 
         assert closed.get("/v1/artifacts", headers=others).status_code == 401
     entries = closed.get("/v1/log").json()["log"]
     said = [(one["actor"], one["action"], one["outcome"]) for one in entries]
-    assert said == [
-        ("anonymous", "GET /v1/artifacts", "refused"),
-        ("anonymous", "GET /v1/artifacts", "refused"),
+    assert said == [  # the second refusal is only counted
+        (made["id"], "GET /v1/artifacts", "refused"),
         (own.id, "token.revoke", "done"),
         (made["id"], "GET /v1/tokens", "refused"),
         (own.id, "token.create", "done"),
@@ -313,11 +313,70 @@ def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_
         assert looked_up == [known]
 
 
-def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: Registry) -> None:
-    for _ in range(Refusals.MOST + 20):
-        assert closed.get("/v1/artifacts").status_code == 401
+def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: Registry, tokens: Tokens) -> None:
+    """Refusals for many reasons are bounded in number; those for the same reason are one line, and counted."""
+    closed.headers.update(bearer(tokens.create("some", Scopes.parse(["publish:acme"]))[1]))
+    for number in range(Refusals.MOST + 20):
+        assert closed.post(f"/v1/artifacts/model/other{number}/versions/1.0.0/yank", json={}).status_code >= 400
+        assert closed.get(f"/v1/log?limit={number + 1}").status_code == 403
     entries = open_log(registry).list(limit=1000)
-    assert Refusals.MOST <= len(entries) <= 2 * Refusals.MOST  # a minute may have ended meanwhile
+    assert len(entries) <= 2 * Refusals.MOST + 2  # a minute may have ended meanwhile
+    assert [one.action for one in entries].count("GET /v1/log") == 1
+
+
+def test_a_refused_token_is_logged_once_and_then_counted(
+    registry: Registry, tokens: Tokens, standing: Standing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """150 requests of a revoked worker are one line of each log, and a line that counts them."""
+    caplog.set_level(logging.INFO, logger="benchlock")
+    made, secret = tokens.create("a-worker", Scopes.parse(["run"]))
+    tokens.revoke(made.id)
+    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, standing))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for _ in range(150):
+            asked = {"machine": "m1", "boot": "a boot"}
+            assert client.post("/v1/leases", json=asked, headers=bearer(secret)).status_code == 401
+        lines = [one for one in caplog.records if one.name == "benchlock"]
+        assert [one.getMessage() for one in lines] == ["answered"]
+        assert lines[0].fields["caller"] == made.id  # type: ignore[attr-defined]
+        refused = [one for one in open_log(registry).list(limit=1000) if one.outcome == "refused"]
+        assert [(one.actor, one.action) for one in refused] == [(made.id, "POST /v1/leases")]
+    lines = [one for one in caplog.records if one.getMessage() == "refused again"]
+    assert [one.fields["count"] for one in lines] == [149]  # type: ignore[attr-defined]
+    last = open_log(registry).list(limit=1)[0]
+    assert (last.actor, last.outcome) == (made.id, "refused")
+    assert "the token is revoked" in last.reason
+    assert "(149 more since " in last.reason
+    assert len([one for one in open_log(registry).list(limit=1000) if one.outcome == "refused"]) == 2
+
+
+def test_a_rotated_token_keeps_its_identity_and_its_machines(registry: Registry) -> None:
+    tokens = Tokens(registry.database, now)
+    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, now))
+    with TestClient(app, raise_server_exceptions=False) as closed:
+        rotate_and_check(closed, tokens)
+
+
+def rotate_and_check(closed: Client, tokens: Tokens) -> None:
+    worker, old = tokens.create("a-worker", Scopes.parse(["run"]))
+    root = bearer(tokens.create("root", Scopes.parse(["admin"]))[1])
+    path = f"/v1/{worker.id}/rotation".replace("token/", "tokens/")
+    what = {"boot": "a boot", "facts": facts().document()}
+    assert closed.put("/v1/machines/m1", json=what, headers=bearer(old)).status_code == 204
+    assert closed.post(path, json={}, headers=bearer(old)).status_code == 403
+    answer = closed.post(path, json={"expires": "30d", "grace": "0"}, headers=root)
+    assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+    assert answer.json()["token"]["id"] == worker.id
+    new = {"authorization": f"Bearer {answer.json()['secret']}"}
+    refused = closed.put("/v1/machines/m1", json=what, headers=bearer(old))
+    assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
+    assert "last rotation" in refused.json()["next"]
+    assert closed.put("/v1/machines/m1", json=what, headers=new).status_code == 204
+    (machine,) = closed.get("/v1/machines", headers=new).json()["machines"]
+    assert (machine["machine"], machine["gone"]) == ("m1", False)
+    assert closed.post(path, json={"grace": "8d"}, headers=root).status_code == 422
+    closed.delete(path.removesuffix("/rotation"), headers=root)
+    assert closed.post(path, json={}, headers=root).status_code == 409
 
 
 @pytest.mark.parametrize(

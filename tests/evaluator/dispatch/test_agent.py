@@ -17,12 +17,14 @@ from artifacts.errors import InvalidInputError, UnavailableError
 from evaluator.dispatch.agent import facts_of
 from evaluator.dispatch.hostlock import host_lock
 from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Lease, MachineId
+from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Job, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
 from evaluator.dispatch.tables import jobs
 from evaluator.dispatch.times import boot_id
+from evaluator.records.runs import RunEnd, RunId
 from evaluator.runner.host import this_host
+from registry.access.errors import TokenRefusedError, UnauthorizedError
 from registry.catalogue.database import changing, reading
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
@@ -339,3 +341,67 @@ def test_an_agent_that_is_not_let_in_says_nothing_of_jobs(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="may not"):
         site.agent(queue=Shut(site.database, site.queue._now, site.times)).work(once=True)
     assert site.said == []
+
+
+class Refusing(SqlQueue):
+    """A queue that refuses the agent's token from some moment on, and counts how often."""
+
+    refused: bool = False
+    count = 0
+
+    def _check(self) -> None:
+        if self.refused:
+            self.count += 1
+            raise UnauthorizedError("the token is revoked", where="token/x")
+
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        self._check()
+        return super().lease(machine, boot, nonce)
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        self._check()
+        return super().beat(fence, phase)
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        self._check()
+        return super().commit(fence, run, end)
+
+    def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        self._check()
+        super().release(fence, ended, reason)
+
+    def depart(self, machine: MachineId) -> None:
+        self._check()
+        super().depart(machine)
+
+
+def test_an_agent_whose_token_is_refused_ends_its_measurement_and_itself(site: Site) -> None:
+    job = site.submit(60)
+    queue = Refusing(site.database, site.queue._now, site.times)
+
+    def refuse() -> None:
+        queue.refused = True
+
+    asked = later(lambda: events(site.log), refuse)
+    began = time.monotonic()
+    with pytest.raises(TokenRefusedError, match="its token is refused: the token is revoked"):
+        site.agent(queue=queue).work()
+    asked.join()
+    assert time.monotonic() - began < 50  # and not when the job's 60 seconds are over
+    assert not running(site)
+    assert queue.count <= 3
+    assert site.job(job).state in ("leased", "delayed")
+    assert site.said[-1] == f"{job}: ended: the queue refuses this worker's token"
+
+
+def test_an_idle_agent_whose_token_is_refused_ends_at_once(site: Site) -> None:
+    queue = Refusing(site.database, site.queue._now, site.times)
+
+    def refuse() -> None:
+        queue.refused = True
+
+    asked = later(lambda: site.said, refuse)
+    with pytest.raises(TokenRefusedError):
+        site.agent(queue=queue).work()
+    asked.join()
+    assert queue.count == 1

@@ -3,12 +3,15 @@
 import threading
 from typing import cast
 
+import pytest
+
 from artifacts.digest import digest_bytes
-from artifacts.errors import UnavailableError
+from artifacts.errors import BenchlockError, UnavailableError
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
 from evaluator.dispatch.states import Phase
 from evaluator.dispatch.times import Times, since_boot
+from registry.access.errors import ForbiddenError, UnauthorizedError
 from tests.support.recorded import NOON
 
 LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
@@ -41,3 +44,17 @@ def test_a_lease_whose_answer_came_late_is_over_as_soon_as_one_whose_answer_came
     with Pulse(cast("Queue", Away(1000)), LEASE, over.set, since_boot() - LEASE.times.grace) as found:
         assert over.wait(60)
         assert found.verdict == "lost"
+
+
+@pytest.mark.parametrize("refusal", [UnauthorizedError, ForbiddenError])
+def test_a_lease_whose_token_is_refused_is_over_at_the_first_beat(refusal: type[BenchlockError]) -> None:
+    class Refusing(Away):
+        def beat(self, fence: Fence, phase: Phase) -> Beat:
+            super().beat(fence, phase)
+            raise refusal("the token is revoked")
+
+    queue, over = Refusing(0), threading.Event()
+    with Pulse(cast("Queue", queue), LEASE, over.set, since_boot()) as found:
+        assert over.wait(60)
+        assert (found.verdict, queue.beats) == ("refused", 1)
+        assert isinstance(found.refusal, refusal)

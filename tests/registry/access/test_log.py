@@ -10,7 +10,7 @@ from artifacts.local import LocalStore
 from registry.access.actors import ANONYMOUS, Actor, acting_as
 from registry.access.errors import ForbiddenError
 from registry.access.log import Log
-from registry.access.refusals import Refusals
+from registry.access.refusals import Refusals, Repeats
 from registry.access.scopes import Scopes
 from registry.access.secret import new_secret
 from registry.access.tables import actions
@@ -102,6 +102,43 @@ def test_refusals_are_written_so_often_a_minute_and_then_counted(database: Engin
     assert refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
     (last,) = Log(database).list(limit=1)
     assert last.reason == "unauthorized (70 more before were not written down)"
+
+
+def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_every_hour(
+    database: Engine, standing: Standing
+) -> None:
+    refusals = Refusals(database, standing)
+
+    def refused(count: int, reason: str = "the token is revoked") -> list[bool]:
+        return [refusals.repeats.is_first(STRANGER, "POST /v1/leases", "/v1/leases", reason) for _ in range(count)]
+
+    assert refused(150).count(True) == 1
+    assert refused(1, "another reason") == [True]
+    assert refusals.summarise() == ()
+    standing.go_on(minutes=1)
+    assert [one.count for one in refusals.summarise()] == [149]
+    assert refused(60).count(True) == 0
+    standing.go_on(minutes=59)
+    assert refusals.summarise() == ()
+    standing.go_on(minutes=1)
+    assert [one.count for one in refusals.summarise()] == [60]
+    assert [(one.actor, one.reason.split(" (")[1]) for one in Log(database).list()] == [
+        (STRANGER.id, "60 more since 12:01:00 UTC)"),
+        (STRANGER.id, "149 more since 12:00:00 UTC)"),
+    ]
+    standing.go_on(hours=1, seconds=1)
+    assert refused(1) == [True]
+
+
+def test_the_kinds_of_refusals_that_are_counted_are_bounded(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.access.refusals._MOST_KINDS", 10)
+    repeats = Repeats(standing)
+    for number in range(100):
+        assert repeats.is_first(STRANGER, "GET /", "/", f"reason {number}")
+    assert len(repeats._kinds) == 10
+    assert not repeats.is_first(STRANGER, "GET /", "/", "reason 99")
 
 
 def test_a_token_that_was_written_in_the_wrong_place_is_not_kept(database: Engine, standing: Standing) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from registry.access.log import Log
 from registry.access.scopes import Scopes
 from registry.access.secret import new_secret
@@ -52,6 +52,62 @@ def test_a_revocation_is_for_ever_and_said_once(tokens: Tokens, database: Engine
         with pytest.raises(IntegrityError, match="append-only"), writing(database) as connection:
             connection.execute(text(statement))
     assert [entry.action for entry in Log(database).list(actor="embedded")].count("token.revoke") == 1
+
+
+@pytest.mark.databases
+def test_a_rotation_gives_a_new_secret_and_ends_the_old_one_after_the_grace_period(
+    tokens: Tokens, standing: Standing, database: Engine
+) -> None:
+    made, first = tokens.create("ci", READ, timedelta(days=2))
+    standing.go_on(hours=1)
+    rotated, second = tokens.rotate(made.id, timedelta(days=30), timedelta(hours=3))
+    assert (rotated.id, rotated.scopes, rotated.created_at) == (made.id, made.scopes, made.created_at)
+    assert (rotated.rotated_at, rotated.expires_at) == (standing.at, standing.at + timedelta(days=30))
+    assert tokens.list() == (rotated,)
+    assert tokens.find(second) == rotated
+
+    def states() -> list[str]:
+        found = [tokens.find(one) for one in (first, second)]
+        return [one.state(standing.at) for one in found if one is not None]
+
+    assert states() == ["valid", "valid"]
+    standing.go_on(hours=3)
+    assert states() == ["expired", "valid"]
+    tokens.rotate(made.id, timedelta(days=1), timedelta(hours=5))
+    assert states() == ["expired", "valid"]
+    _, third = tokens.rotate(made.id, timedelta(days=1), timedelta(0))  # ends all the secrets before it
+    assert states() == ["expired", "expired"]
+    assert tokens.find(third) == tokens.list()[0]
+    with pytest.raises(IntegrityError, match="append-only"), writing(database) as connection:
+        connection.execute(text("UPDATE token_rotations SET grace_until = '9999'"))
+    assert [entry.action for entry in Log(database).list()].count("token.rotate") == 3
+
+
+@pytest.mark.databases
+def test_a_secret_never_outlives_its_own_expiry_by_a_grace_period(tokens: Tokens, standing: Standing) -> None:
+    made, first = tokens.create("ci", READ, timedelta(hours=1))
+    tokens.rotate(made.id, grace=timedelta(days=7))
+    found = tokens.find(first)
+    assert found is not None
+    assert found.expires_at == made.expires_at
+    standing.go_on(hours=2)
+    assert found.state(standing.at) == "expired"
+
+
+@pytest.mark.databases
+def test_a_token_that_ended_is_not_rotated(tokens: Tokens, standing: Standing) -> None:
+    revoked, expired = tokens.create("ci", READ)[0], tokens.create("ci", READ, timedelta(minutes=1))[0]
+    tokens.revoke(revoked.id)
+    standing.go_on(minutes=1)
+    for one, state in ((revoked, "revoked"), (expired, "expired")):
+        with pytest.raises(RefusedError, match=f"is {state} and cannot be rotated"):
+            tokens.rotate(one.id)
+    other = tokens.create("ci", READ)[0]
+    _, secret = tokens.rotate(other.id)
+    tokens.revoke(other.id)
+    found = tokens.find(secret)
+    assert found is not None
+    assert found.state(standing.at) == "revoked"
 
 
 @pytest.mark.databases

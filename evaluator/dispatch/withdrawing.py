@@ -1,0 +1,71 @@
+"""The end of a token in the queue: its workers' leases end, and its jobs do not run any more."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, exists, select, text, update
+
+from evaluator.dispatch.ending import AT_ONCE, end_lease
+from evaluator.dispatch.owners import token_states
+from evaluator.dispatch.rows import select_held
+from evaluator.dispatch.tables import jobs, lease_slots, leases
+from evaluator.dispatch.times import Moment
+from registry.access.log import note
+from registry.access.tables import token_revocations, tokens
+from registry.access.tokens import State, expiry
+
+FAILURES: Final[Mapping[State, str]] = {"revoked": "token-revoked", "expired": "token-expired"}
+"""The failure of a job that was cancelled because the token that submitted it ended."""
+
+
+def find_ended(connection: Connection, at: datetime) -> dict[str, State]:
+    """Find the tokens that are revoked or expired, and still have a job that waits or runs, or a lease."""
+    held = select(leases.c.owner).join(lease_slots, lease_slots.c.fence == leases.c.fence)
+    waiting = [select(jobs.c.owner).where(text(f"jobs.state = '{state}'")) for state in ("leased", "delayed")]
+    owners = {one for query in (held, *waiting) for one in connection.execute(query.distinct()).scalars()}
+    queued = exists().where(text("jobs.state = 'queued'"), jobs.c.owner == tokens.c.id)
+    revoked = exists().where(token_revocations.c.token == tokens.c.id)
+    ended = select(tokens.c.id).where((expiry() <= at) | revoked, queued)
+    owners |= set(connection.execute(ended).scalars())
+    states = token_states(connection, owners, at)
+    return {token: state for token, state in states.items() if state != "valid"}
+
+
+def withdraw(connection: Connection, moment: Moment) -> bool:
+    """Cancel the waiting jobs of ended tokens, and end the leases of their workers, a few at a time.
+
+    A job that runs goes on where the token that submitted it expired; its worker is asked to end it where the token
+    was revoked.
+
+    Returns:
+        Whether there may be more to do.
+    """
+    ended, more = find_ended(connection, moment.at), False
+    for token, state in ended.items():
+        held = select_held().where(leases.c.owner == token).limit(AT_ONCE)
+        found = connection.execute(held).all()
+        for one in found:
+            end_lease(connection, one, "returned", f"the token of its worker is {state}", moment)
+        more = more or len(found) == AT_ONCE
+        _cancel_jobs(connection, token, state, moment.at)
+    return more
+
+
+def _cancel_jobs(connection: Connection, token: str, state: State, at: datetime) -> None:
+    values = {
+        "state": "cancelled",
+        "not_before": None,
+        "failure": FAILURES[state],
+        "reason": f"the token that submitted it is {state}",
+    }
+    of_token = update(jobs).where(jobs.c.owner == token)
+    count = sum(
+        connection.execute(of_token.where(text(f"jobs.state = '{waiting}'")).values(values)).rowcount
+        for waiting in ("queued", "delayed")
+    )
+    if state == "revoked":
+        running = of_token.where(text("jobs.state = 'leased'"), jobs.c.cancel_asked.is_(False))
+        count += connection.execute(running.values(cancel_asked=True)).rowcount
+    if count:
+        note(connection, "job.cancel", f"{count} of {token}, which is {state}", at)

@@ -602,7 +602,7 @@ def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, 
     else:
         queue._now = lambda: datetime.now(UTC) + timedelta(days=91)
         now = queue._now()
-        Tokens(bench.database, lambda: now - timedelta(days=1)).rotate(other)
+        Tokens(bench.database, lambda: now - timedelta(days=5)).rotate(other)
     assert not queue.withdraw()
     assert bench.outcome(begun) == "abandoned"
     for job in mine[1:]:

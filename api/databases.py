@@ -37,6 +37,11 @@ def is_new(home: Path) -> bool:
     return not (home / FILE).exists() and not (home / _DECISION).exists()
 
 
+def is_on_server(home: Path) -> bool:
+    """Whether the registry's database is on a server, or will be when the registry is made."""
+    return (home / _DECISION).exists() or (is_new(home) and bool(os.environ.get(VARIABLE)))
+
+
 def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
     """Open the database of the registry in ``home``; make the schema of a new registry.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from api.decisions import alone, new_owner, write_down
 from artifacts.errors import InvalidInputError
 from artifacts.local import LocalStore
+from artifacts.locking import StoreLock
 from artifacts.progress import Progress
 from registry.catalogued import CataloguedStore, TextOf
 
@@ -31,10 +32,13 @@ class Decision:
     owner: str
 
 
-def open_store(home: Path, progress: Progress, text_of: TextOf, *, is_new: bool) -> "FileStore":
+def open_store(
+    home: Path, progress: Progress, text_of: TextOf, *, is_new: bool, beside: StoreLock | None = None
+) -> "FileStore":
     """The store of the registry in ``home``; of a new one, the one that BENCHLOCK_STORE names, if it is set.
 
-    ``text_of`` asks the registry's catalogue, which may be opened later: it is not called here.
+    ``text_of`` asks the registry's catalogue, which may be opened later: it is not called here. ``beside`` is held with
+    the file locks of the store.
 
     Raises:
         InvalidInputError: BENCHLOCK_STORE names no repository, or another than the registry has.
@@ -44,10 +48,10 @@ def open_store(home: Path, progress: Progress, text_of: TextOf, *, is_new: bool)
     wanted = os.environ.get(VARIABLE)
     remote = _of_new(home, wanted) if is_new else _of_old(home, wanted)
     if remote is None:
-        return CataloguedStore(home / _BLOBS, text_of)
+        return CataloguedStore(home / _BLOBS, text_of, beside)
     from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
-    return MirroredRepository(LocalStore(home / _BLOBS), remote, progress)
+    return MirroredRepository(LocalStore(home / _BLOBS, beside), remote, progress)
 
 
 def uploads_folder(home: Path) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.databases import FILE, open_existing
+from api.instances import require_no_service, without_service
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from migrations import HEAD, downgrade_within, known_revisions, recorded_statements, revision, upgrade_within
@@ -85,11 +86,12 @@ def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bo
 
     Raises:
         SchemaRevisionError: The database has a newer revision than this build.
+        RefusedError: A service has the registry.
         InvalidInputError: The database is on a server, and the caller did not confirm a backup.
         UnavailableError: The database or the backup's file cannot be used; nothing was changed.
         BenchlockError: As ``open_existing``.
     """
-    with _opened(home) as database, writing(database) as connection:
+    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
         before = revision(connection)
         _refuse_newer(before)
         if before == HEAD:
@@ -113,7 +115,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
         BenchlockError: As ``upgrade_registry``.
     """
     known = known_revisions()
-    with _opened(home) as database, writing(database) as connection:
+    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
         before = revision(connection)
         _refuse_newer(before)
         if target not in known or before is None or target > before:
@@ -136,6 +138,17 @@ def _opened(home: Path) -> "Iterator[Engine]":
         yield database
     finally:
         database.dispose()
+
+
+@contextmanager
+def _unserved(home: Path, database: "Engine") -> Iterator[None]:
+    """Require that no service has the registry; on SQLite, keep services away meanwhile."""
+    if database.dialect.name == "sqlite":
+        with without_service(home):
+            yield
+        return
+    require_no_service(database)
+    yield
 
 
 def _refuse_newer(found: str | None) -> None:

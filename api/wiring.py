@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from api.client.registry import Registry as AnyRegistry
     from artifacts.digest import Digest
     from artifacts.sources import Access
+    from artifacts.uploads import Uploads
     from evaluator.records.records import Records
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
@@ -65,19 +66,28 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     Raises:
         InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
             the registry has.
+        RefusedError: A service serves the same database from another folder.
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: the folder or the database cannot be used.
     """
-    from api.databases import is_new, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from api.databases import is_new, is_on_server, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from api.instances import require_same_folder  # noqa: PLC0415
     from evaluator.records.records import Records  # noqa: PLC0415
     from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
+    from registry.catalogue.store_lock import DatabaseStoreLock  # noqa: PLC0415
 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
 
     home = home_of(location)
-    store = open_store(home, progress, text_of, is_new=is_new(home))
+    lock = DatabaseStoreLock(lambda: database) if is_on_server(home) else None
+    store = open_store(home, progress, text_of, is_new=is_new(home), beside=lock)
     database = open_database(home, now)
+    try:
+        require_same_folder(home, database)
+    except BaseException:
+        database.dispose()
+        raise
     catalogue = Catalogue(database, now)
     registry = Registry(home, store, catalogue, Records(database), database)
     if registry.records.unfinished() or leftovers(home):
@@ -120,6 +130,16 @@ def folder_of(location: str) -> Path:
             next_step="do it on the server, in the folder that it serves: --registry DIR",
         )
     return Path(location).absolute()
+
+
+def open_uploads(registry: Registry) -> "Uploads":
+    """Open the uploads to the registry's store; what holds their blobs is shared by all processes of the registry."""
+    from api.stores import uploads_folder  # noqa: PLC0415 - most commands take in none
+    from artifacts.uploads import Uploads  # noqa: PLC0415
+    from registry.catalogue.holds import DatabaseHolds  # noqa: PLC0415
+
+    holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
+    return Uploads(uploads_folder(registry.home), registry.store, holds=holds)
 
 
 def open_tokens(registry: Registry) -> "Tokens":

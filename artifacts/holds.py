@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from artifacts.digest import Digest, from_hex, to_hex
 from artifacts.errors import InvalidInputError
@@ -17,8 +17,20 @@ SECONDS: Final = 24 * 3600.0
 _MODE, _FOLDER_MODE = 0o600, 0o700
 
 
-class Holds:
+class Holds(Protocol):
     """What is held. It is held while ``store.writing()`` is, and asked for while ``store.collecting()`` is."""
+
+    def hold(self, digest: Digest) -> None:
+        """Hold the blob from now on; a hold that is there is renewed."""
+        ...
+
+    def held(self) -> Iterator[Digest]:
+        """Return every blob that is held, there or not. Holds that are over are forgotten."""
+        ...
+
+
+class FolderHolds:
+    """Blobs that are held, as files of a folder. Implements ``Holds``."""
 
     def __init__(self, folder: Path, seconds: float = SECONDS, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder

@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +23,7 @@ from artifacts.drafts import Draft, sync_folder
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
-from artifacts.locking import lock_file
+from artifacts.locking import StoreLock, lock_file
 from artifacts.progress import Advance, in_turn, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
 
@@ -65,8 +65,10 @@ def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
 class LocalStore:
     """Blobs in a folder, which is made when it is first written to. Implements ``BlobStore``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, beside: StoreLock | None = None) -> None:
+        """Make the store of the folder ``root``; ``beside`` is held with its file lock."""
         self._root = root
+        self._beside = beside
         self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
         self._made: dict[tuple[str, ...], Path] = {}
 
@@ -157,6 +159,8 @@ class LocalStore:
         return True
 
     def delete(self, digest: Digest) -> None:
+        if self._beside is not None:
+            self._beside.check()
         with self._disk("delete"), suppress(FileNotFoundError):
             self._place(digest).unlink()  # if the power fails now, it may be there again, and whole
 
@@ -298,7 +302,8 @@ class LocalStore:
         with self._disk("be locked"):
             descriptor = lock_file(self._folder() / "lock", alone=alone)
         try:
-            yield
+            with nullcontext() if self._beside is None else self._beside.held(alone=alone):
+                yield
         finally:
             os.close(descriptor)
 

@@ -5,12 +5,26 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 PATIENCE: Final = ContextVar[float | None]("PATIENCE", default=None)
 """For how many seconds whoever runs this waits for a lock; without end where that is None."""
+
+
+class StoreLock(Protocol):
+    """A lock beside the file lock of a store, for processes that do not share a kernel."""
+
+    def held(self, *, alone: bool) -> AbstractContextManager[None]:
+        """Hold the lock, together with other writers or ``alone``."""
+        ...
+
+    def check(self) -> None:
+        """Require that a collection of garbage still holds the lock alone."""
+        ...
+
 
 _MODE = 0o644
 _PAUSE: Final = 0.02

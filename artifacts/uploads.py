@@ -24,7 +24,7 @@ from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from artifacts.fetching import is_at
-from artifacts.holds import Holds
+from artifacts.holds import FolderHolds, Holds
 from artifacts.pieces import Piece, Progressed, disk, stated
 from artifacts.store import BlobStore, refuse_other
 
@@ -90,10 +90,16 @@ class Uploads:
     """What is being uploaded to ``store``, by several processes at once too. Nothing of it is visible there."""
 
     def __init__(
-        self, folder: Path, store: BlobStore, bounds: Bounds | None = None, clock: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        store: BlobStore,
+        bounds: Bounds | None = None,
+        clock: Callable[[], float] = time.time,
+        holds: Holds | None = None,
     ) -> None:
+        """Make the uploads to ``store`` whose files lie in ``folder``; ``holds`` are in the folder by default."""
         self._open = folder / "open"
-        self._holds = Holds(folder / HELD, clock=clock)
+        self._holds = holds or FolderHolds(folder / HELD, clock=clock)
         self._store = store
         self._bounds = bounds or Bounds()
         self._clock = clock

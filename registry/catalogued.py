@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from artifacts.digest import Descriptor, Digest
 from artifacts.local import LocalStore
+from artifacts.locking import StoreLock
 from artifacts.store import BlobNotFoundError
 
 TextOf = Callable[[Digest], str | None]
@@ -20,8 +21,8 @@ class CataloguedStore(LocalStore):
     soon as somebody asks for its path; a file that is there is what is read, damaged or not. ``list`` lists the files.
     """
 
-    def __init__(self, root: Path, text_of: TextOf) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, text_of: TextOf, beside: StoreLock | None = None) -> None:
+        super().__init__(root, beside)
         self._text_of = text_of
 
     def open(self, digest: Digest) -> BinaryIO:

@@ -21,6 +21,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     from api.http.guards import Open, is_loopback  # noqa: PLC0415
     from api.http.logs import log_to_stderr  # noqa: PLC0415
     from api.http.serving import serve as serve_app  # noqa: PLC0415
+    from api.instances import running_service  # noqa: PLC0415
     from api.wiring import now, open_tokens  # noqa: PLC0415
     from registry.access.gate import Gate  # noqa: PLC0415
 
@@ -37,7 +38,8 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             next_step="leave --open out, so that tokens are asked for, or leave --proxy out",
         )
     registry = invocation.folder
-    app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
-    log_to_stderr()
-    place = f"[{host}]" if ":" in host else host
-    serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"), proxies)
+    with running_service(registry.home, registry.database):
+        app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
+        log_to_stderr()
+        place = f"[{host}]" if ":" in host else host
+        serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"), proxies)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from api.build import this_build
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
 from api.databases import describe
-from api.wiring import Registry, describe_store, now
+from api.wiring import Registry, describe_store, now, open_uploads
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import FileStore
 from registry.catalogue.catalogue import Catalogue
@@ -127,13 +127,11 @@ class EmbeddedRegistry:
         return inventory.of_version(entry.reference)
 
     def collect(self, *, dry_run: bool, local: bool) -> Freed:
-        from api.stores import uploads_folder  # noqa: PLC0415 - `gc` alone needs it
-        from artifacts.uploads import Uploads  # noqa: PLC0415
-        from registry.collection import collect  # noqa: PLC0415
+        from registry.collection import collect  # noqa: PLC0415 - `gc` alone needs it
 
         # What is kept here goes first: a damaged listing would stop the collection.
         evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
-        uploads = Uploads(uploads_folder(self.home), self.store)
+        uploads = open_uploads(self.opened)
         if not dry_run:
             uploads.sweep()
 

@@ -9,10 +9,9 @@ from litestar import Request
 from api.http.ranges import sent_part
 from api.http.receiving import append
 from api.http.service import Service
-from api.stores import uploads_folder
+from api.wiring import open_uploads
 from artifacts.digest import Digest
 from artifacts.pieces import Piece
-from artifacts.uploads import Uploads
 from registry.access.actors import acting
 
 
@@ -21,7 +20,7 @@ class Uploading:
 
     def __init__(self, service: Service) -> None:
         self._work = service.work
-        self._uploads = Uploads(uploads_folder(service.registry.home), service.registry.store)
+        self._uploads = open_uploads(service.registry)
 
     async def has(self, digest: Digest) -> bool:
         """Whether the blob is there; it will stay until the caller has had the time to name it."""

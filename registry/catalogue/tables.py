@@ -12,7 +12,7 @@ build metadata out, so that two versions that differ in nothing else are one.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Boolean, Column, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy import Boolean, Column, Float, ForeignKeyConstraint, Index, MetaData, Table, text
 
 from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 
@@ -190,5 +190,13 @@ owners = Table(  # the registry whose database this is, where one database could
     Column("id", letters(32), primary_key=True),
     Column("at", Moment, nullable=False),
     info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+blob_holds = Table(  # blobs that are no garbage until then, in seconds of the epoch; on PostgreSQL alone
+    "blob_holds",
+    metadata,
+    Column("digest", DIGEST, primary_key=True),
+    Column("until", Float, nullable=False),
     sqlite_with_rowid=False,
 )

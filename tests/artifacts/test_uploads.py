@@ -14,7 +14,7 @@ import pytest
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import IntegrityError
-from artifacts.holds import SECONDS, Holds
+from artifacts.holds import SECONDS, FolderHolds
 from artifacts.local import LocalStore
 from artifacts.memory import MemoryStore
 from artifacts.pieces import TooLargeError
@@ -231,6 +231,6 @@ def test_what_was_sent_or_asked_for_is_held_for_a_while(tmp_path: Path, uploads:
     assert not uploads.has(OTHER)
 
     held = tmp_path / "uploads" / "held"
-    assert set(Holds(held).held()) == {BLOB.digest, asked_for}
-    assert set(Holds(held, clock=lambda: time.time() + SECONDS + 1).held()) == set()
+    assert set(FolderHolds(held).held()) == {BLOB.digest, asked_for}
+    assert set(FolderHolds(held, clock=lambda: time.time() + SECONDS + 1).held()) == set()
     assert not any(held.iterdir())

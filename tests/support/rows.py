@@ -18,6 +18,7 @@ MUTABLE = {
     "avoided",
     "leases",
     "lease_slots",
+    "blob_holds",
 }
 GUARDS = {guard.table: guard for guard in guards(METADATA)}
 TABLES = [METADATA.tables[name] for name in GUARDS]

@@ -1,0 +1,196 @@
+"""What protects blobs between processes that share a PostgreSQL database and not a kernel: a lock, and holds."""
+
+import io
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from api.wiring import now
+from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import UnavailableError
+from artifacts.local import LocalStore
+from artifacts.locking import PATIENCE
+from artifacts.uploads import Uploads
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import open_server
+from registry.catalogue.holds import DatabaseHolds
+from registry.catalogue.store_lock import KEY, DatabaseStoreLock
+from registry.collection import collect
+from tests.support.postgresql import PostgresServer
+
+HOLDS = """
+import sys, time
+from registry.catalogue.database import open_server
+from registry.catalogue.store_lock import DatabaseStoreLock
+lock = DatabaseStoreLock(lambda: open_server(sys.argv[1]))
+with lock.held(alone=sys.argv[2] == "alone"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def address(postgresql: PostgresServer) -> Iterator[str]:
+    with postgresql.database() as address:
+        yield address
+
+
+@pytest.fixture
+def engine(address: str) -> Iterator[Engine]:
+    engine = open_server(address)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def others(address: str) -> Iterator[DatabaseStoreLock]:
+    """The lock, as another process has it."""
+    engine = open_server(address)
+    yield DatabaseStoreLock(lambda: engine)
+    engine.dispose()
+
+
+def lock_of(engine: Engine) -> DatabaseStoreLock:
+    return DatabaseStoreLock(lambda: engine)
+
+
+@pytest.fixture
+def patient() -> Iterator[None]:
+    """Whoever waits does so for half a second."""
+    token = PATIENCE.set(0.5)
+    yield
+    PATIENCE.reset(token)
+
+
+@pytest.mark.usefixtures("patient")
+def test_writers_share_it_and_a_collection_has_it_alone(engine: Engine, others: DatabaseStoreLock) -> None:
+    own = DatabaseStoreLock(lambda: engine)
+    with own.held(alone=False), others.held(alone=False), own.held(alone=False):
+        for lock in (own, others):
+            with pytest.raises(UnavailableError, match="is locked"), lock.held(alone=True):
+                pass
+    with others.held(alone=True):
+        for alone in (True, False):
+            with pytest.raises(UnavailableError, match="is locked"), own.held(alone=alone):
+                pass
+    with own.held(alone=True), pytest.raises(UnavailableError), others.held(alone=False):
+        pass
+    with others.held(alone=False):
+        pass
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_nested_writer_does_not_wait_for_a_collection_that_waits_for_it(
+    engine: Engine, others: DatabaseStoreLock
+) -> None:
+    own = DatabaseStoreLock(lambda: engine)
+    collected = threading.Event()
+
+    def collect_alone() -> None:
+        PATIENCE.set(60)
+        with others.held(alone=True):
+            collected.set()
+
+    with own.held(alone=False):
+        thread = threading.Thread(target=collect_alone)
+        thread.start()
+        assert not collected.wait(0.3)
+        with own.held(alone=False), own.held(alone=False):
+            pass
+    assert collected.wait(60)
+    thread.join()
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_a_killed_holder_leaves_nothing(engine: Engine, address: str, how: str) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS, address, how], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    holder.kill()
+    holder.communicate()
+    with DatabaseStoreLock(lambda: engine).held(alone=True):
+        pass
+
+
+def test_a_session_that_the_server_ended_is_replaced(engine: Engine, others: DatabaseStoreLock) -> None:
+    own = DatabaseStoreLock(lambda: engine)
+    with own.held(alone=False):
+        pass
+    with engine.connect() as connection:
+        connection.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        )
+    token = PATIENCE.set(0.5)
+    with own.held(alone=False), pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+        pass
+    PATIENCE.reset(token)
+
+
+def test_a_collection_whose_session_has_ended_deletes_nothing(engine: Engine, address: str, tmp_path: Path) -> None:
+    catalogue = Catalogue(engine, now)
+    store = LocalStore(tmp_path, DatabaseStoreLock(lambda: engine))
+    garbage = store.put(io.BytesIO(b"garbage")).digest
+
+    def end_the_session() -> list[Digest]:
+        admin = open_server(address)
+        with admin.connect() as connection:
+            ended = connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks"
+                    " WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
+                    " AND ((classid::bigint << 32) | objid::bigint) = :key"
+                ),
+                {"key": KEY},
+            ).all()
+        admin.dispose()
+        assert ended
+        return list[Digest]()
+
+    with pytest.raises(UnavailableError):
+        collect(store, catalogue, end_the_session)
+    assert store.exists(garbage)
+    assert set(collect(store, catalogue, list).digests) == {garbage}
+
+
+def test_what_one_process_took_in_another_s_collection_keeps(address: str, tmp_path: Path) -> None:
+    """The folders of their uploads differ, the store is the same: only the database tells of the holds."""
+    with ExitStack() as stack:
+        engines = [open_server(address) for _ in range(2)]
+        for engine in engines:
+            stack.callback(engine.dispose)
+        stores = [LocalStore(tmp_path / "blobs", lock_of(engine)) for engine in engines]
+        uploads = [
+            Uploads(tmp_path / f"uploads-{number}", store, holds=DatabaseHolds(engine))
+            for number, (store, engine) in enumerate(zip(stores, engines, strict=True))
+        ]
+        upload = uploads[0].begin("client")
+        piece = uploads[0].opened("client", upload)
+        piece.write(b"weights")
+        sent = uploads[0].finish(piece, digest_bytes(b"weights")).digest
+        uploads[0].close(piece)
+        asked_for, garbage = (stores[0].put(io.BytesIO(content)).digest for content in (b"asked for", b"garbage"))
+        assert uploads[0].has(asked_for)
+        found = collect(stores[1], Catalogue(engines[1], now), uploads[1].held)
+        assert set(found.digests) == {garbage}
+        assert stores[0].exists(sent)
+
+
+def test_a_hold_ends_and_is_renewed(engine: Engine) -> None:
+    one, other = digest_bytes(b"one"), digest_bytes(b"other")
+    over = DatabaseHolds(engine, seconds=-1)
+    over.hold(one)
+    over.hold(other)
+    holds = DatabaseHolds(engine)
+    holds.hold(one)
+    assert list(holds.held()) == [one]
+    holds.hold(one)
+    assert list(holds.held()) == [one]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from msgspec import UNSET
@@ -10,6 +10,7 @@ from msgspec import UNSET
 from artifacts.store import BlobStore
 from evaluator.records.calls import flag_of
 from evaluator.records.runs import Run
+from evaluator.runner.trust import self_reported
 from evaluator.runner.verification import read_manifests
 from evaluator.statistics.figures import Metric
 from registry.constraints import Constraint
@@ -49,6 +50,7 @@ class Conditions:
 
 _ANY = Conditions()
 _SEARCHED = "peak_qps"
+_SELF_REPORTED = "it is self-reported: code of the model ran in the process that made the figure"
 _ONE_SEARCH = (
     "beside a single run's peak stands the bracket of its search, which is no confidence interval; several runs "
     "(run --repeat) have one"
@@ -71,7 +73,10 @@ def claims_of(
     assert isinstance(model, Model)
     runs = among or (run,)
     conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs))
-    return judge_claims(model, lock.dataset, run.end.metrics if metrics is None else metrics, conditions)
+    measured = run.end.metrics if metrics is None else metrics
+    marked = self_reported(lock, model, run.start.isolation)
+    measured = tuple(replace(one, self_reported=True) if one.name in marked else one for one in measured)
+    return judge_claims(model, lock.dataset, measured, conditions)
 
 
 def _disturbed(runs: Sequence[Run]) -> str | None:
@@ -114,6 +119,8 @@ def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
 def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> Judged:
     if measured is None:
         return _unmeasured(claim, conditions.scenario)
+    if measured.self_reported:
+        return Judged(claim, "can't be said yet", _SELF_REPORTED, measured)
     if conditions.disturbed is not None and not is_quality(claim.metric):
         return Judged(claim, "can't be said yet", conditions.disturbed, measured)
     if claim.metric == _SEARCHED and conditions.runs == 1:

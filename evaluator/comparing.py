@@ -6,7 +6,7 @@ takes a second turn in every round, as a control: how it differs from itself is 
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -50,6 +50,10 @@ class Arm:
         """One value a run, in their order; of runs that have none, none."""
         found = (_metrics(run).get(metric) for run in self.runs)
         return [one.value for one in found if one is not None]
+
+    def is_self_reported(self, metric: str) -> bool:
+        """Whether code of the model could have made the metric of a run."""
+        return any(one.self_reported for run in self.runs for one in (_metrics(run).get(metric),) if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +173,23 @@ def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, 
         a, b, margin = first.values(name), other.values(name), margins.get(metric.name)
         if len(a) < len(first.runs) or len(b) < len(other.runs):
             continue
+        is_reported = first.is_self_reported(name) or other.is_self_reported(name)
         if is_exact(name, a) and is_exact(name, b):
             exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin)
-            yield from () if exact is None else (exact,)
+            yield from () if exact is None else (_decided(exact, is_reported=is_reported),)
             continue
         found = ratio(a, b, paired=paired)
         again = None if control is None else ratio(a, control.values(name), paired=paired)
         if found is not None:
-            yield judge(name, metric.direction, found, again, margin)
+            yield _decided(judge(name, metric.direction, found, again, margin), is_reported=is_reported)
+
+
+def _decided(finding: Finding, *, is_reported: bool) -> Finding:
+    """The finding, undecided where one of the figures is self-reported."""
+    if not is_reported:
+        return finding
+    reason = f"{finding.reason}; self-reported by code of the model, so it decides nothing"
+    return replace(finding, answer="undecided", reason=reason)
 
 
 def _metrics(run: Run) -> dict[str, Metric]:

@@ -8,6 +8,7 @@ from evaluator.records.kept import KeptRuns
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
 from evaluator.records.runs import Run
 from evaluator.records.verdicts import Verdict, differing_processors, judge
+from evaluator.runner.trust import mark_run
 from evaluator.runner.verification import read_manifests
 from registry.lockfile import Lock
 from registry.manifests import Model
@@ -37,7 +38,8 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore) -> Verd
         IntegrityError: the predictions of one are not what their digest says.
     """
     equivalence = {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
-    return judge(original, again, _agreed(lock, original, again, store), equivalence)
+    agreed = _agreed(lock, original, again, store)
+    return judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, equivalence)
 
 
 def _agreed(lock: Lock, original: Run, again: Run, store: FileStore) -> Agreed | None:

@@ -1,6 +1,7 @@
 """Comparisons as JSON and as text."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from api.cli import output
@@ -112,7 +113,7 @@ def _cells(arm: "Arm") -> dict[str, str]:
         else:
             ci = over_runs(values)
             ends = f"[{in_unit(ci.low, metric.unit)}, {in_unit(ci.high, metric.unit)}]"
-            shown[metric.key] = f"{in_unit(centre(values), metric.unit)} {ends}"
+            shown[metric.key] = f"{figure(replace(metric, value=centre(values)))} {ends}"
     return shown
 
 

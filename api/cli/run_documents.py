@@ -85,6 +85,7 @@ def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any
         "n": metric.n,
         "ci": [metric.ci.low, metric.ci.high],
         "definition": metric.version,
+        "self_reported": metric.self_reported,
     }
     more = {"batch": metric.batch, "interval": "bracket" if bracketed else None}
     return document | {key: value for key, value in more.items() if value is not None}
@@ -102,6 +103,7 @@ def claim_document(judged: "Judged") -> dict[str, Any]:
         "reason": judged.reason,
         "measured": None if measured is None else measured.value,
         "ci": None if measured is None else [measured.ci.low, measured.ci.high],
+        "self_reported": measured is not None and measured.self_reported,
     }
 
 

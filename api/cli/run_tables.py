@@ -102,7 +102,8 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
 
 
 def figure(metric: Metric) -> str:
-    return in_unit(metric.value, metric.unit)
+    """Return the value with its unit, and whether it is self-reported."""
+    return in_unit(metric.value, metric.unit) + (" (self-reported)" if metric.self_reported else "")
 
 
 def interval(metric: Metric) -> str:

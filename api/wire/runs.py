@@ -24,7 +24,10 @@ class BlobOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``ci`` is two-sided at 95 %, null where n cannot bound that end; ``version`` is of the metric's definition."""
+    """``ci`` is two-sided at 95 %, null where n cannot bound that end; ``version`` is of the metric's definition.
+
+    ``self_reported``: code of the model ran in the process that made the figure, which therefore decides nothing.
+    """
 
     name: Word
     value: float
@@ -34,6 +37,7 @@ class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ci: tuple[float | None, float | None]
     version: Count
     batch: Count | None = None
+    self_reported: bool = False
 
 
 class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,8 +171,10 @@ def _metric_on_wire(one: Metric) -> MetricOnWire:
         ci=(one.ci.low, one.ci.high),
         version=one.version,
         batch=one.batch,
+        self_reported=one.self_reported,
     )
 
 
 def _metric_of(one: MetricOnWire) -> Metric:
-    return Metric(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version, one.batch)
+    ci = Interval(*one.ci)
+    return Metric(one.name, one.value, one.unit, one.direction, one.n, ci, one.version, one.batch, one.self_reported)

@@ -6,6 +6,12 @@ from typing import Any, Literal
 
 from .scenarios import Accuracy, Scenario
 
+Stage = Literal["whole", "unlabel", "predict", "score"]
+"""The part of a job that one process or container does.
+
+``unlabel`` writes the dataset without its labels, ``predict`` runs the model on that, ``score`` compares its answers
+with the labels. Only ``predict`` has the model's files, and it has no labels. ``whole`` does everything at once.
+"""
 QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse")
 _TIMES = ("latency_p50", "latency_p90", "latency_p99", "throughput")
 PIPELINE_METRICS = tuple(f"pipeline_{name}" for name in _TIMES)
@@ -167,6 +173,14 @@ class Model:
         return next((port.name for port in self.inputs if port.type == "image"), None)
 
     @property
+    def runs_code(self) -> bool:
+        """Whether code of its author runs with it."""
+        ports: list[Input | Output] = [*self.inputs, *self.outputs]
+        return (
+            self.code is not None or self.unsafe or any(step.name == "python" for port in ports for step in port.steps)
+        )
+
+    @property
     def takes_several_calls(self) -> bool:
         """Whether a step cuts a sample into several calls."""
         steps = (step for port in self.inputs if port.fed for step in port.steps)
@@ -214,7 +228,8 @@ class Making:
 class Job:
     """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``.
 
-    ``golden`` asks for golden tensors and nothing else: to check those of the model, or to make some.
+    ``golden`` asks for golden tensors and nothing else: to check those of the model, or to make some. ``order_seed``
+    decides the order in which the model sees the samples.
     """
 
     model: Model
@@ -225,6 +240,8 @@ class Job:
     seeds: Seeds
     device: str
     golden: Making | Literal["check"] | None = None
+    stage: Stage = "whole"
+    order_seed: str = ""
 
     @property
     def quality_metrics(self) -> tuple[str, ...]:
@@ -235,13 +252,15 @@ class Job:
         """The phases to run, each in a process of its own, in this order."""
         if self.golden is not None:
             return ("golden",)
+        if self.stage in ("unlabel", "score"):
+            return (self.stage,)
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
         # Golden tensors are checked by the first phase that loads the model, and never by one that is timed.
         asked = {
             "golden": self.model.golden is not None and not accuracy,
             "accuracy": accuracy,
-            "score": bool(self.quality_metrics),
+            "score": bool(self.quality_metrics) and self.stage == "whole",
             "performance": performance,
             "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
             "peak": PEAK in self.metrics,

@@ -20,7 +20,19 @@ from .tables import JobError
 
 RESULT_SCHEMA = 1
 
-_PHASES = ("golden", "accuracy", "score", "performance", "pipeline", "peak", "probe", "cold", "traced", "untraced")
+_PHASES = (
+    "golden",
+    "unlabel",
+    "accuracy",
+    "score",
+    "performance",
+    "pipeline",
+    "peak",
+    "probe",
+    "cold",
+    "traced",
+    "untraced",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -44,6 +44,10 @@ def _report(phase: str, job: Job, folder: Path, output: Path, given: Given) -> M
         from . import accuracy
 
         return accuracy.run(job, folder, output)
+    if phase == "unlabel":
+        from . import unlabelling
+
+        return unlabelling.run(job, folder, output)
     if phase == "score":
         from . import scoring
 

@@ -137,6 +137,32 @@ class Pipeline:
         return combined
 
 
+def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
+    """Return how the model's first picture comes from its original, by its steps without those of code.
+
+    Args:
+        model: The model, whose files are not needed.
+        source: The sample as the dataset holds it.
+        where: What messages call the sample.
+
+    Raises:
+        Failure: ``load``, ``step``: the steps cannot be done.
+    """
+    port = next(port for port in model.inputs if port.name == model.first_picture)
+    with failing("load", f"input {port.name}"):
+        steps = bind("image", [step for step in port.steps if step.name != "python"], Path())
+    return _follow(steps, source, where).geometry
+
+
+def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Source:
+    """Return the field of a sample that feeds the model's first picture.
+
+    Raises:
+        Failure: ``load``: the dataset has no such field.
+    """
+    return _source(next(port for port in model.inputs if port.name == model.first_picture), fields, where)
+
+
 def _mean(calls: NDArray[Any]) -> NDArray[Any]:
     """In float64, then in the calls' floating type; of integers in float32."""
     dtype = calls.dtype if calls.dtype.kind == "f" else np.dtype(np.float32)

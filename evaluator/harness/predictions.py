@@ -20,7 +20,7 @@ from .failures import Failure, failing
 from .job import Model
 from .predictors import Tensors
 from .steps.geometry import UNTOLD, Geometry
-from .tensorfiles import joined
+from .tensorfiles import joined, save_tensors
 
 PREDICTIONS = "predictions.safetensors"
 DETECTIONS = "detections"
@@ -127,6 +127,38 @@ class StoredPredictions:
             yield {name: samples[number] for name, samples in self._samples.items()}, geometry
 
 
+def restore_order(shown: Path, target: Path, model: Model, order: NDArray[np.int64]) -> None:
+    """Write predictions in the order of the split.
+
+    Args:
+        shown: The predictions in the order in which the samples were shown.
+        target: The file to write.
+        model: The model that predicted; tensors that are none of its predictions are dropped.
+        order: int64 [samples], the number in the split of each shown sample.
+
+    Raises:
+        Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
+    """
+    left_out = model.detections.outputs if model.detections is not None else ()
+    names = [port.name for port in model.predicted if port.name not in left_out]
+    names += [DETECTIONS] if model.detections is not None else []
+    places = np.argsort(order)
+    tensors: Tensors = {}
+    with failing("predict", PREDICTIONS), safe_open(shown, framework="numpy") as file:
+        for name in names:
+            samples = _read_samples(file, name, len(order), model)
+            ordered = [samples[place] for place in places]
+            if model.detections is not None and name == DETECTIONS:
+                tensors[name] = number_rows(ordered)
+            else:
+                tensors |= joined(name, ordered)
+        for port in model.predicted:
+            if port.type == "mask":
+                ways = _read_geometry(file, port.name, len(order))
+                tensors[f"{port.name}{GEOMETRY}"] = np.asarray([_numbers(ways[place]) for place in places])
+    save_tensors(target, tensors)
+
+
 def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here
     """Return the tensor ``name`` of each sample, also where samples differ in shape.
 
@@ -151,6 +183,8 @@ def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN4
             raise ValueError(f"{name}.shapes does not add up to the {values.size} values of {name}")
         parts = np.split(values, np.cumsum(sizes)[:-1].astype(int))
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    if not values.ndim:
+        raise ValueError(f"{name} is a single value")
     return cast(Sequence[NDArray[Any]], values)
 
 
@@ -167,9 +201,8 @@ def _read_samples(file: Any, name: str, count: int, model: Model) -> Sequence[ND
     if model.detections is not None and name == DETECTIONS:
         return _split_detections(file.get_tensor(name), count)
     samples = split_samples(file, name)
-    found = len(samples) if np.iterable(samples) else 0
-    if found != count:
-        raise ValueError(f"{name} has {found} samples, and the dataset {count}")
+    if len(samples) != count:
+        raise ValueError(f"{name} has {len(samples)} samples, and the dataset {count}")
     return samples
 
 

@@ -7,9 +7,22 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
-from .job import QUALITY_METRICS, TIME_METRICS, Code, Dataset, Detections, File, Job, Making, Model, Seeds, Suppression
+from .job import (
+    QUALITY_METRICS,
+    TIME_METRICS,
+    Code,
+    Dataset,
+    Detections,
+    File,
+    Job,
+    Making,
+    Model,
+    Seeds,
+    Stage,
+    Suppression,
+)
 from .ports import read_input, read_output
 from .scenarios import parse_scenario
 from .tables import JobError, at_least, demanded, optional
@@ -58,6 +71,8 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         seeds=_seeds(demanded(document, "seeds", dict, "")),
         device=optional(document, "device", str, "") or "cpu",
         golden=_golden(document.get("golden")),
+        stage=_stage(document),
+        order_seed=optional(document, "order_seed", str, "") or "",
     )
     for metric in job.quality_metrics:
         _check_judged(metric, job.model)
@@ -158,6 +173,13 @@ def _golden(told: object) -> Making | Literal["check"] | None:
         numbers=tuple(demanded(told, "numbers", list, "golden")),
         judged=at_least(0, demanded(told, "judged", int, "golden"), "golden.judged"),
     )
+
+
+def _stage(document: Mapping[str, Any]) -> Stage:
+    stage = optional(document, "stage", str, "") or "whole"
+    if stage not in get_args(Stage):
+        raise JobError(f"stage: {stage!r} is not built")
+    return cast(Stage, stage)
 
 
 def _seeds(table: Mapping[str, Any]) -> Seeds:

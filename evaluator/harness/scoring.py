@@ -6,14 +6,17 @@ It is a phase of its own: the process that runs a model has no labels, and the o
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .datasets import open_samples
+from .datasets import Samples, open_samples
 from .failures import Failure
-from .job import Job
-from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions
+from .job import Job, Model
+from .pipeline import find_source, trace_geometry
+from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order
 from .predictors import Tensors
 from .quality import open_tally
 from .reports import Progress, Timings
+from .steps.geometry import Geometry
 from .tensorfiles import save_tensors
+from .unlabelling import ORDER, read_order
 
 MEASURES = "quality.safetensors"
 
@@ -54,6 +57,8 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
     stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
     for number, (prediction, geometry) in enumerate(stored):
         try:
+            if geometry is not None and job.model.runs_code:
+                _check_geometry(job.model, samples, number, geometry)
             tally.add(prediction, samples.labels[number], geometry)
         except Failure as error:
             raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
@@ -62,13 +67,30 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
     return Score(tally.document(), tally.measures())
 
 
+def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geometry) -> None:
+    """Refuse what code of a model could have said: that a picture was cropped to where its mask is right.
+
+    Raises:
+        Failure: ``predict``: the steps of the model bring the picture elsewhere.
+    """
+    source = find_source(model, samples.read(number), "dataset")
+    if trace_geometry(model, source, "picture") != geometry:
+        raise Failure("predict", f"its mask is said to lie at {geometry}, and the steps of the model do not lead there")
+
+
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Score the predictions in ``output``, write the measures there, and return the report of the phase.
+
+    In a stage of its own it first puts the predictions in the folder ``shown`` of the job into the order of the split.
 
     Raises:
         Failure: As :func:`score`.
     """
     timings = Timings()
+    if job.stage == "score":
+        with timings.of("order"):
+            shown = folder / "shown"
+            restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, read_order(shown / ORDER))
     with timings.of("score"):
         progress = Progress("score", int(job.dataset.split.get("samples", 0)))
         found = score(job, folder / "dataset", output / PREDICTIONS, progress)

@@ -36,6 +36,9 @@ HOST_FACTS = (
 """What every fingerprint of a host says; null says that the host has none of it."""
 MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
 
+SELF_REPORTED = "self_reported"
+"""The key of a record's details that names the metrics which code of the model could have made."""
+
 _PREFIX = "run/"
 
 
@@ -77,7 +80,10 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """What is known when a run has ended. ``packages`` are name to version, ``timings`` phase to seconds."""
+    """What is known when a run has ended. ``packages`` are name to version, ``timings`` phase to seconds.
+
+    Metrics that ``details`` name as self-reported are marked.
+    """
 
     outcome: Outcome
     ended_at: datetime
@@ -88,6 +94,12 @@ class RunEnd:
     blobs: Mapping[str, Descriptor] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     details: Json = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        marked = self.details.get(SELF_REPORTED)
+        if isinstance(marked, list | tuple) and marked:
+            metrics = tuple(replace(one, self_reported=True) if one.name in marked else one for one in self.metrics)
+            object.__setattr__(self, "metrics", metrics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def _quality(original: Run, rerun: Run, agreed: Agreed | None) -> tuple[list[str
             against.append(text)
         elif abs(a.value - b.value) > _EQUAL * max(abs(a.value), abs(b.value)):
             allowed = _allowed(name, a, original, rerun, agreed)
-            (reported if abs(a.value - b.value) <= allowed else against).append(text)
+            told = a.self_reported or b.self_reported or abs(a.value - b.value) <= allowed
+            (reported if told else against).append(f"{text}{_mark(a, b)}")
     return against, reported
 
 
@@ -129,8 +130,10 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
         a, b = left[name].value, right[name].value
         share, unit = b / a - 1 if a else 0.0, left[name].unit
         text = f"{name} was {in_unit(a, unit)}, and is {in_unit(b, unit)} ({change(share)})"
+        mark = _mark(left[name], right[name])
+        text += mark
         margin = equivalence.get(left[name].name)
-        if margin is None or differences:
+        if margin is None or differences or mark:
             reported.append(text)
         elif abs(share) > margin:
             against.append(f"{text}, beyond the margin of {margin * 100:g}% that the request states")
@@ -140,6 +143,11 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
         reported.append(f"these times are not comparable: {'; '.join(differences)}")
     reported += _remarks(original, rerun)
     return against, reported
+
+
+def _mark(*metrics: Metric) -> str:
+    """What follows a figure that code of the model could have made: it decides nothing."""
+    return ", self-reported" if any(one.self_reported for one in metrics) else ""
 
 
 def _remarks(*runs: Run) -> Iterator[str]:

@@ -18,6 +18,7 @@ from evaluator.runner.ending import Ending
 from evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
 from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
 from evaluator.runner.output import Output
+from evaluator.runner.quota import OutputWatch, Quota, choose_quota
 from registry.lockfile import LockedLimits, LockedPlatform
 
 MARK = "container"
@@ -41,6 +42,7 @@ class ContainerRun:
     accelerators: tuple[int, ...] = ()
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    quota: Quota | None = None
 
 
 def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
@@ -116,7 +118,9 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
     try:
         container = engine.start(confinement(what, place), output.feed)
         started, used = time.perf_counter(), time.process_time()
-        found = container.wait(what.limits.seconds)
+        quota = what.quota or choose_quota(place.root, what.limits.bytes)
+        with OutputWatch(place.output, quota, container.kill) as watch:
+            found = container.wait(what.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
         if found is None:
             container.kill()
@@ -125,7 +129,7 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         engine.remove(what.run)
         mark.unlink()
     code, out_of_memory = (None, False) if found is None else (found.code, found.out_of_memory)
-    return Ending(code, out_of_memory, output.log, started - start, ran, watched)
+    return Ending(code, out_of_memory, output.log, started - start, ran, watched, watch.excess)
 
 
 def confinement(what: ContainerRun, place: Place) -> Confinement:

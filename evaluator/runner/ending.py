@@ -20,6 +20,8 @@ class Ending:
     """``code`` is None where it was ended for its time; ``started_in`` and ``ran`` are seconds.
 
     ``watched`` are the seconds of CPU that this process, which waited, took meanwhile: it must leave them to the run.
+    ``excess`` says by what the output is beyond its quota; nothing of it is read then. ``fault`` says what is wrong
+    with the files of a stage that ended well by its own account.
     """
 
     code: int | None
@@ -28,6 +30,8 @@ class Ending:
     started_in: float
     ran: float
     watched: float
+    excess: str | None = None
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,16 @@ def failure_of(
     it could not explain and the engine can. ``fault`` says why a result could not be read; ``memory`` are the bytes
     that the run could have, None where nothing held it to them.
     """
+    if ending.excess is not None:
+        return Failure("output", f"it wrote {ending.excess} into its output folder, and was stopped")
     if ending.code is None:
         return Failure("timeout", f"it ran longer than the limit of {seconds:g} s, and was ended")
+    return _failure_of_harness(ending, ending.code, result, fault or ending.fault, memory)
+
+
+def _failure_of_harness(
+    ending: Ending, code: int, result: Result | None, fault: str | None, memory: int | None
+) -> Failure | None:
     failed = None if result is None else result.failure
     if ending.out_of_memory and (result is None or (failed is not None and failed.kind == "crash")):
         return Failure("out-of-memory", f"the kernel killed a process: the limit of memory was reached{_limit(memory)}")
@@ -56,7 +68,9 @@ def failure_of(
     if fault is not None:
         return Failure("crash", fault)
     if result is None:
-        return Failure("crash", f"the harness {_death(ending.code)} and left no result{_last_words(ending.log)}")
+        return Failure("crash", f"the harness {_death(code)} and left no result{_last_words(ending.log)}")
+    if code != 0:  # of a harness that wrote its result it is 0: something else wrote this one
+        return Failure("crash", f"the harness {_death(code)} beside a result{_last_words(ending.log)}")
     return None
 
 

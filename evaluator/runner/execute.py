@@ -25,8 +25,10 @@ from evaluator.runner.engine import Engine
 from evaluator.runner.host import Host, choose_cpus, this_host
 from evaluator.runner.jobs import Place, job_document, write_job
 from evaluator.runner.process import ProcessRun, birth, run_process
+from evaluator.runner.quota import choose_quota
 from evaluator.runner.reaping import claimed
 from evaluator.runner.recording import Attempt, cut_short, definitions_of, ended
+from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, is_staged
 from evaluator.runner.trial import Making, Trial, tried
 from evaluator.runner.verification import read_manifests, verify_lock
 from registry.lockfile import Lock
@@ -123,7 +125,9 @@ class Runner:
             told = {"golden": "check" if making is None else asdict(making)}
             document = job_document(lock, attempt.platform.device, attempt.verified) | told
             write_job(place, document, lock, attempt.verified, self.store, self.say)
-            ending = self._execute(attempt, place, {})
+            start = self._starter(attempt, place, {})
+            with self._measuring():
+                ending = start(place, PREDICT)
             return tried(place.output, ending, lock.limits.seconds)
 
     def _decide(self, lock: Lock, host: Host, choice: Choice, asked: Isolation | None, *, allow_code: bool) -> Attempt:
@@ -161,13 +165,11 @@ class Runner:
         """Run, and record how it ended, whatever happens."""
         timings = {"verification": attempt.verified.seconds}
         try:
-            with _timed(timings, "job"):
-                document = job_document(attempt.lock, attempt.platform.device, attempt.verified)
-                write_job(place, document, attempt.lock, attempt.verified, self.store, self.say)
-            ending = self._execute(attempt, place, timings)
+            finished = self._execute(attempt, place, timings)
+            ending = finished.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             with self.store.writing():
-                self._finish(attempt, ended(attempt, place.output, ending, timings, self.store, self.now()))
+                self._finish(attempt, ended(attempt, finished, timings, self.store, self.now()))
         except KeyboardInterrupt:
             self._finish(attempt, cut_short(attempt, None, timings, self.now()))
             raise
@@ -180,8 +182,33 @@ class Runner:
         with suppress(RunEndedError):  # it was interrupted after its end was recorded
             self.records.finish(attempt.id, end)
 
-    def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Ending:
+    def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Finished:
+        """Run the harness, in stages where the lock has them."""
+        lock, verified = attempt.lock, attempt.verified
+        document = job_document(lock, attempt.platform.device, verified)
+        if is_staged(lock):
+            start = self._starter(attempt, place, timings)
+            begun = time.perf_counter()
+            with self._measuring():
+                finished = Stages(lock, verified, place, document, self.store, self.say, start).run()
+            # What is not spent in a stage is spent on the folders between them.
+            stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
+            timings["job"] = time.perf_counter() - begun - stages
+            return finished
+        with _timed(timings, "job"):
+            write_job(place, document, lock, verified, self.store, self.say)
+        start = self._starter(attempt, place, timings)
+        with self._measuring():
+            return Finished(start(place, PREDICT), place.output)
+
+    def _starter(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Callable[[Place, str], Ending]:
+        """Provide the environment, and return what runs the harness of a stage in it."""
         limits, platform = attempt.lock.limits, attempt.platform
+        quotas = {
+            UNLABEL: choose_quota(place.root, limits.bytes, attempt.verified.size),
+            PREDICT: choose_quota(place.root, limits.bytes),
+        }
+        quotas[SCORE] = quotas[PREDICT]
         if attempt.isolation == "process":
             environments = Environments(self.home / "environments", self.store, self.progress)
             with _timed(timings, "environment"):
@@ -189,16 +216,25 @@ class Runner:
                 python = environments.materialise(wheels, platform.python)
             inherited = () if self.turn is None else self.turn.inherited
             process = ProcessRun(python, limits, attempt.cpus, attempt.accelerators, inherited)
-            with self._measuring():
-                return run_process(process, place, self.progress)
+
+            def start_process(place: Place, stage: str) -> Ending:
+                with _timed(timings, stage):
+                    return run_process(replace(process, quota=quotas[stage]), place, self.progress)
+
+            return start_process
         assert self.engine is not None
         with _timed(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
         what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
         if self.turn is not None:
             what = replace(what, name=self.turn.name, labels=self.turn.labels)
-        with self._measuring():
-            return run_container(self.engine, what, place, self.progress)
+        engine = self.engine
+
+        def start_container(place: Place, stage: str) -> Ending:
+            with _timed(timings, stage):
+                return run_container(engine, replace(what, quota=quotas[stage]), place, self.progress)
+
+        return start_container
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from artifacts.digest import Digest, from_hex
-from artifacts.errors import UnavailableError
+from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.store import FileStore
 from evaluator.harness_archive import with_bytecode
 from evaluator.runner.verification import Verified
@@ -42,22 +42,32 @@ class Place:
     """The folders of one run, below a root that is its owner's alone.
 
     ``job`` is read by the harness, ``output`` written, ``scratch`` the home of a process. Whoever runs in a container
-    may write to ``output``, and nobody else reaches it.
+    may write to ``output``, and nobody else reaches it. A run in stages has these folders for each ``stage``.
     """
 
     root: Path
+    stage: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.stage
 
     @property
     def job(self) -> Path:
-        return self.root / "job"
+        return self.folder / "job"
 
     @property
     def output(self) -> Path:
-        return self.root / "out"
+        return self.folder / "out"
 
     @property
     def scratch(self) -> Path:
-        return self.root / "scratch"
+        return self.folder / "scratch"
+
+    def make_output(self) -> None:
+        """Make the empty output folder."""
+        self.output.mkdir()
+        self.output.chmod(_ANYBODY_MODE)
 
 
 def write_job(
@@ -67,8 +77,10 @@ def write_job(
     verified: Verified,
     store: FileStore,
     say: Callable[[str], None],
+    *,
+    parts: Collection[str] = ("model", "dataset"),
 ) -> None:
-    """Make the folders of a run: ``job.json``, the harness, ``model/`` and ``dataset/`` with trees laid out.
+    """Make the folders of a run: ``job.json``, the harness, and of ``parts`` each with trees laid out.
 
     ``document`` is that of ``job.json``, see ``job_document``.
 
@@ -80,28 +92,67 @@ def write_job(
     """
     try:
         place.root.chmod(_PRIVATE_MODE)
-        for folder, mode in (
-            (place.job, _FOLDER_MODE),
-            (place.output, _ANYBODY_MODE),
-            (place.scratch, _PRIVATE_MODE),
-        ):
+        place.folder.mkdir(exist_ok=True)
+        for folder, mode in ((place.job, _FOLDER_MODE), (place.scratch, _PRIVATE_MODE)):
             folder.mkdir()
             folder.chmod(mode)
+        place.make_output()
         links = _Links(store, place.job, say)
         harness = place.job / HARNESS
         harness.write_bytes(with_bytecode(store.path(lock.harness.digest).read_bytes()))
         harness.chmod(_FILE_MODE)
         for path, digest in _files(lock, verified):
-            links.lay(path, digest)
-        written = place.job / "job.json"
-        written.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
-        written.chmod(_FILE_MODE)
+            if path.partition("/")[0] in parts:
+                links.lay(path, digest)
+        write_document(place, document)
     except OSError as error:
-        raise UnavailableError(
-            f"the job folder cannot be written: {error.strerror or error}",
-            where=str(place.root),
-            next_step="look at the disk that holds the registry",
-        ) from error
+        raise unwritable(place, error) from error
+
+
+def write_document(place: Place, document: Mapping[str, Any]) -> None:
+    """Write ``job.json``, in the place of one that is there."""
+    written = place.job / "job.json"
+    written.unlink(missing_ok=True)
+    written.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
+    written.chmod(_FILE_MODE)
+
+
+def unwritable(place: Place, error: OSError) -> UnavailableError:
+    """Return the error of a job folder that cannot be written."""
+    return UnavailableError(
+        f"the job folder cannot be written: {error.strerror or error}",
+        where=str(place.root),
+        next_step="look at the disk that holds the registry",
+    )
+
+
+def lay_samples(
+    place: Place,
+    samples: Mapping[str, str],
+    lock: Lock,
+    verified: Verified,
+    store: FileStore,
+    say: Callable[[str], None],
+) -> None:
+    """Lay files of the dataset into the job folder of a model under other names.
+
+    Args:
+        place: The place, whose job folder is there.
+        samples: By the path below ``dataset``, the path of the file in the dataset.
+        lock: The lock of the run.
+        verified: What the lock names.
+        store: The store of the files.
+        say: Is told where files cannot be linked.
+
+    Raises:
+        InvalidInputError: the dataset has no such file.
+    """
+    digests = {path: digest for path, digest in _files(lock, verified) if path.startswith("dataset/")}
+    links = _Links(store, place.job, say, made=(place.job / "dataset",))
+    for target, source in samples.items():
+        if f"dataset/{source}" not in digests:
+            raise InvalidInputError(f"the harness names the sample {source!r}, and the dataset has no such file")
+        links.lay(f"dataset/{target}", digests[f"dataset/{source}"])
 
 
 def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
@@ -156,11 +207,11 @@ def _laid_out(folder: str, file: LockedFile, verified: Verified) -> Iterator[tup
 
 
 class _Links:
-    def __init__(self, store: FileStore, root: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, store: FileStore, root: Path, say: Callable[[str], None], made: Collection[Path] = ()) -> None:
         self._store = store
         self._root = root
         self._say = say
-        self._made = {root}
+        self._made = {root, *made}
         self._said = False
 
     def lay(self, path: str, digest: Digest) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,7 @@ from artifacts.progress import Progress
 from evaluator.runner.ending import Ending
 from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
 from evaluator.runner.output import Output
+from evaluator.runner.quota import OutputWatch, Quota, choose_quota
 from registry.lockfile import LockedLimits
 
 NOT_ENFORCED = ("memory", "processes", "network")
@@ -39,6 +41,7 @@ class ProcessRun:
     cpus: tuple[int, ...]
     accelerators: tuple[int, ...] = ()
     inherited: tuple[int, ...] = ()
+    quota: Quota | None = None
 
 
 def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
@@ -55,7 +58,9 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     assert process.stderr is not None
     readers = [_reading(process.stdout, output, error=False), _reading(process.stderr, output, error=True)]
     try:
-        ended = _wait(process, what.limits.seconds)
+        quota = what.quota or choose_quota(place.root, what.limits.bytes)
+        with OutputWatch(place.output, quota, partial(end_group, process.pid)) as watch:
+            ended = _wait(process, what.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
     finally:
         end_group(process.pid)
@@ -70,6 +75,7 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
         started_in=started - start,
         ran=ran,
         watched=watched,
+        excess=watch.excess,
     )
 
 

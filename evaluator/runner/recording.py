@@ -7,19 +7,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore
 from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import Isolation, RunEnd, RunId
-from evaluator.runner.ending import Ending, Failure, failure_of
+from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId
+from evaluator.runner.ending import Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.results import FILES, Judged, Result, Timed, open_output, read_result
+from evaluator.runner.stages import Finished
 from evaluator.runner.surroundings import misfit
+from evaluator.runner.trust import check_times, self_reported
 from evaluator.runner.verification import Verified
 from evaluator.statistics.figures import Metric
 from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Framework
+from registry.manifests import Framework, Model
 from registry.metrics import DEFINITIONS, MetricDefinition
 
 if TYPE_CHECKING:  # numpy and scipy
@@ -74,19 +78,23 @@ def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, f
     )
 
 
-def ended(
-    attempt: Attempt, output: Path, ending: Ending, timings: Mapping[str, float], store: FileStore, at: datetime
-) -> RunEnd:
+def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], store: FileStore, at: datetime) -> RunEnd:
     """The end of a run whose harness was started; what it left is put into ``store``.
 
-    Hold ``store.writing()`` until the record is stored.
+    Quality is taken from the stage that ran no model, where there was one. Hold ``store.writing()`` until the record is
+    stored.
     """
-    result, document, fault = _read(output)
+    ending = finished.ending
+    result, document, fault = (None, {}, None) if ending.excess else _read(finished.output)
     limits = attempt.lock.limits
     # Nothing holds a process to its memory.
     memory = None if attempt.isolation == "process" else limits.bytes
     failure = failure_of(ending, result, fault, limits.seconds, memory)
-    blobs = _blobs(output, ending, store)
+    blobs = _blobs(finished, store)
+    if failure is None and finished.scored is not None:
+        assert result is not None
+        quality, failure = _scored(finished.scored, limits.seconds, memory)
+        result = msgspec.structs.replace(result, quality=quality)
     metrics: tuple[Metric, ...] = ()
     details: dict[str, Any] = {}
     if failure is None:
@@ -99,6 +107,7 @@ def ended(
         try:
             kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
             phases = _phases(result, kept)
+            check_times(attempt.lock, phases, ending.ran)
             metrics = _metrics(attempt.lock, result, phases, kept.get("quality"))
             details = _calls(phases.performance, document, attempt.platform.device)
         except InvalidInputError as error:
@@ -106,7 +115,7 @@ def ended(
     return RunEnd(
         outcome="done" if failure is None else "failed",
         failure_class=failure.kind if failure else None,
-        failure_message=failure.message if failure else None,
+        failure_message=finished.translate(failure.message) if failure else None,
         metrics=metrics,
         packages={found.name: found.version for found in result.environment.packages} if result else {},
         blobs=blobs,
@@ -114,6 +123,13 @@ def ended(
         details={**_details(attempt), "exit_code": ending.code, **_told(document), **details},
         ended_at=at,
     )
+
+
+def _scored(finished: Finished, seconds: float, memory: int | None) -> tuple[dict[str, Judged], Failure | None]:
+    """The quality that the stage ``score`` computed, or why it has none."""
+    result, _, fault = (None, {}, None) if finished.ending.excess else _read(finished.output)
+    failure = failure_of(finished.ending, result, fault, seconds, memory)
+    return (result.quality if result is not None and failure is None else {}), failure
 
 
 def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
@@ -181,15 +197,20 @@ def _calls(performance: "timing.Performance | None", document: Mapping[str, Any]
     return {} if found is None else {KEY: calls_document(found)}
 
 
-def _blobs(output: Path, ending: Ending, store: FileStore) -> dict[str, Descriptor]:
+def _blobs(finished: Finished, store: FileStore) -> dict[str, Descriptor]:
+    """What is kept of a run; of its quality what the clean stage left, and nothing that the model could write."""
+    outputs = dict.fromkeys(FILES, finished)
+    if finished.scored is not None:
+        outputs |= dict.fromkeys(("predictions", "quality"), finished.scored)
     found = {}
     for role, path in FILES.items():
-        stream = open_output(output, path)
+        stream = None if outputs[role].ending.excess else open_output(outputs[role].output, path)
         if stream is not None:
             with stream:
                 found[role] = store.put(stream, name=path)
-    if ending.log:
-        found[_LOG] = store.put(io.BytesIO(ending.log), name=_LOG)
+    log = finished.ending.log + (finished.scored.ending.log if finished.scored is not None else b"")
+    if log:
+        found[_LOG] = store.put(io.BytesIO(log), name=_LOG)
     return found
 
 
@@ -202,6 +223,10 @@ def _details(attempt: Attempt) -> dict[str, Any]:
         details["accelerators"] = list(attempt.accelerators)
     if attempt.isolation == "process":
         details["not_enforced"] = list(NOT_ENFORCED)
+    model = attempt.verified.manifests["model"]
+    assert isinstance(model, Model)
+    if marked := self_reported(attempt.lock, model, attempt.isolation):
+        details[SELF_REPORTED] = list(marked)
     if attempt.part_of is not None:
         details["part_of"] = dict(attempt.part_of)
     return details

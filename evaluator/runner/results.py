@@ -29,7 +29,7 @@ FILES = {
 _LARGEST_RESULT = 16 << 20
 
 FailureClass = Literal[
-    "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine"
+    "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine", "output"
 ]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -130,7 +130,8 @@ def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
 def open_output(output: Path, path: str) -> BinaryIO | None:
     """A regular file below the output folder, or None where there is none.
 
-    No link is followed, on no part of the path: it could lead to any file of the host.
+    No link is followed, on no part of the path: it could lead to any file of the host. A sparse file counts as none:
+    the harness leaves no such file, and a copy of it would fill the disk.
     """
     folder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -144,7 +145,17 @@ def open_output(output: Path, path: str) -> BinaryIO | None:
         return None
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or _is_sparse(descriptor):
         os.close(descriptor)
         return None
     return os.fdopen(descriptor, "rb")
+
+
+def _is_sparse(descriptor: int) -> bool:
+    """Whether the file has a hole; what a seek for one finds is its end otherwise."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return False
+    hole = os.lseek(descriptor, 0, os.SEEK_HOLE)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return hole < size

@@ -21,7 +21,8 @@ class Interval:
 class Metric:
     """``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is the definition's.
 
-    ``batch``: samples a call, where one run measured several batches.
+    ``batch``: samples a call, where one run measured several batches. ``self_reported``: code of the model ran in the
+    process that made the figure, which therefore decides nothing.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Metric:
     ci: Interval
     version: int
     batch: int | None = None
+    self_reported: bool = False
 
     @property
     def key(self) -> str:

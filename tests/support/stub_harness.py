@@ -15,7 +15,6 @@ from typing import Any
 
 from artifacts.digest import Descriptor, to_hex
 from artifacts.local import LocalStore
-from evaluator.harness_archive import HARNESS_VERSION
 from registry.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
 from tests.evaluator.runner.evaluation import NOTHING, Evaluation
 from tests.support.python_image import PythonImage
@@ -74,7 +73,7 @@ class Stubbed(Evaluation):
             text = _MAIN.format(seconds=self.seconds, failure=self.failure, log=self.log)
             written.writestr(zipfile.ZipInfo("__main__.py"), text)
         kept: Descriptor = self.store.put(io.BytesIO(archive.getvalue()))
-        return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
+        return LockedHarness(version="1.0.0", digest=kept.digest, size=kept.size)
 
 
 def stubbed(store: LocalStore, folder: Path, image: PythonImage | None = None) -> Stubbed:

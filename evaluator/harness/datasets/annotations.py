@@ -35,7 +35,7 @@ def open_split(opening: Opening) -> Samples:
             _boxes(of_picture[picture["id"]], classes, f"{path}, {name}")
             for picture, name in zip(pictures, names, strict=True)
         )
-    return Samples(lambda number: {"image": files[number].read_bytes()}, names, found, _FIELDS)
+    return Samples(lambda number: {"image": files[number].read_bytes()}, names, found, _FIELDS, files)
 
 
 def _classes(categories: Sequence[Mapping[str, Any]], names: Names | None) -> Mapping[int, int] | None:

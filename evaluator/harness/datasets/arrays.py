@@ -18,8 +18,8 @@ def open_split(opening: Opening) -> Samples:
     """Its samples are rows of arrays; of an array of texts a text, of one of byte strings these. None is unpickled."""
     path: str = opening.split["file"]
     with np.load(inside(opening.folder, path), allow_pickle=False) as archive:
-        arrays = {field: _array(archive, key, path) for field, key in opening.keys.items()}
-        label = None if opening.label_key is None else _array(archive, opening.label_key, path)
+        arrays = {field: read_array(archive, key, path) for field, key in opening.keys.items()}
+        label = None if opening.label_key is None else read_array(archive, opening.label_key, path)
     counts = {len(array) for array in (*arrays.values(), *(() if label is None else (label,)))}
     if len(counts) != 1:
         raise ValueError(f"{path}: its fields differ in their number of samples: {sorted(counts)}")
@@ -31,7 +31,7 @@ def open_split(opening: Opening) -> Samples:
     return Samples(read, names, None if label is None else _labels(label, opening, names), frozenset(arrays))
 
 
-def _array(archive: Any, key: str, path: str) -> NDArray[Any]:  # noqa: ANN401 - NumPy's NpzFile
+def read_array(archive: Any, key: str, path: str) -> NDArray[Any]:  # noqa: ANN401 - NumPy's NpzFile
     """The array called ``key``, in the byte order of this machine."""
     if key not in archive:
         raise ValueError(f"{path}: no array {key!r}; it has {', '.join(archive.files)}")

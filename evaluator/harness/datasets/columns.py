@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from io import BytesIO
 from itertools import accumulate
 from math import prod
@@ -59,7 +59,7 @@ class _File:
         self._name = opening.split["file"]
         schema = self._file.schema_arrow
         wanted = {**opening.keys, **({} if opening.label_key is None else {"label": opening.label_key})}
-        self._paths = {key: _path(key, list(schema.names)) for key in wanted.values()}
+        self._paths = {key: column_path(key, list(schema.names)) for key in wanted.values()}
         self._of = {key: self._type(schema, key) for key in self._paths}
         counts = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
         self._starts: list[int] = [0, *accumulate(counts)]
@@ -159,7 +159,7 @@ def _each(values: Sized, shape: Sequence[int]) -> int:
     return len(values) // (prod(shape) or 1)
 
 
-def _path(key: str, columns: Sequence[str]) -> tuple[str, ...]:
+def column_path(key: str, columns: Sequence[str]) -> tuple[str, ...]:
     """The column that ``key`` names, else the parts that it is made of."""
     if key in columns:
         return (key,)
@@ -167,3 +167,51 @@ def _path(key: str, columns: Sequence[str]) -> tuple[str, ...]:
     if not parts or top not in columns:
         raise ValueError(f"no column {key!r}; there are {', '.join(columns)}")
     return (top, *parts)
+
+
+def write_unlabelled(
+    split: Mapping[str, Any],
+    source: Path,
+    target: Path,
+    fields: Collection[str],
+    order: Callable[[Sequence[int]], list[int]],
+) -> tuple[dict[str, Any], list[int]]:
+    """Write a split without its labels; the parameters are those of :func:`unlabelled.write_unlabelled`.
+
+    Groups of rows stay groups, so that one of them at a time is in memory: they change places, and rows in them.
+    """
+    with needed_by("a dataset in parquet"):
+        import pyarrow as pa  # noqa: PLC0415 - large, and for this format alone
+        from pyarrow import compute, parquet  # noqa: PLC0415
+
+    keys = {field: split["fields"][field] for field in sorted(fields)}
+    names = {key: f"field-{place}" for place, key in enumerate(dict.fromkeys(keys.values()))}
+    with parquet.ParquetFile(inside(source, split["file"])) as file:
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+        paths = {key: column_path(key, list(file.schema_arrow.names)) for key in names}
+        shown = order(counts)
+        writer = None
+        done = 0
+        while done < len(shown):
+            group = int(np.searchsorted(starts, shown[done], side="right")) - 1
+            rows = [number - starts[group] for number in shown[done : done + counts[group]]]
+            table = file.read_row_group(group, columns=[".".join(path) for path in paths.values()], use_threads=False)
+            made: dict[str, Any] = {}
+            for key, (top, *parts) in paths.items():
+                column = table.column(top)
+                made[names[key]] = compute.struct_field(column, parts) if parts else column
+            kept = pa.table(made).take(pa.array(rows))
+            if writer is None:
+                writer = parquet.ParquetWriter(target / "samples.parquet", kept.schema, compression=_codec(file))
+            writer.write_table(kept, row_group_size=max(1, len(rows)))
+            done += counts[group]
+        if writer is not None:
+            writer.close()
+    return {"file": "samples.parquet", "fields": {field: names[key] for field, key in keys.items()}}, shown
+
+
+def _codec(file: Any) -> str:  # noqa: ANN401 - pyarrow has no types
+    """The compression of the file, by the name that its writer takes."""
+    found = str(file.metadata.row_group(0).column(0).compression)
+    return "NONE" if found == "UNCOMPRESSED" else found

@@ -35,7 +35,7 @@ def open_split(opening: Opening) -> Samples:
     masks = [(row.get("mask") or "").strip() for row in rows] if field == "image" else []
     if any(masks) and (opening.masks or found is None):
         found = _masks(masks, lambda name: inside(opening.folder, str(parent / name)), line)
-    return Samples(lambda number: {field: files[number].read_bytes()}, names, found, frozenset((field,)))
+    return Samples(lambda number: {field: files[number].read_bytes()}, names, found, frozenset((field,)), files)
 
 
 def _masks(names: Sequence[str], place: Callable[[str], Path], line: Callable[[int], str]) -> Lazy:

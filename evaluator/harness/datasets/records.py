@@ -24,11 +24,11 @@ def open_split(opening: Opening) -> Samples:
     names = [f"{path} line {number + 1}" for number in lines]
 
     def value(number: int, key: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-        return _held(json.loads(content[lines[number]]), key, names[number])
+        return held(json.loads(content[lines[number]]), key, names[number])
 
     def read(number: int) -> dict[str, Source]:
         record = json.loads(content[lines[number]])
-        return {field: _source(_held(record, key, names[number]), names[number]) for field, key in opening.keys.items()}
+        return {field: _source(held(record, key, names[number]), names[number]) for field, key in opening.keys.items()}
 
     def label_array(number: int) -> NDArray[Any]:
         assert opening.label_key is not None
@@ -44,7 +44,7 @@ def open_split(opening: Opening) -> Samples:
     return Samples(read, names, found, frozenset(opening.keys))
 
 
-def _held(record: object, key: str, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+def held(record: object, key: str, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     if not isinstance(record, dict) or key not in record:
         raise ValueError(f"{where} has no {key!r}")
     return record[key]

@@ -33,12 +33,14 @@ class Samples:
     """A split: ``read`` gives the fields of a sample by its index, ``names`` what messages call it.
 
     ``fields`` are the same in every sample; no ``labels``, unlabelled. Labels that are arrays are read one by one.
+    ``files`` are the paths of the samples where each is a file of its own.
     """
 
     read: Callable[[int], Mapping[str, Source]]
     names: Sequence[str]
     labels: Sequence[Label] | None
     fields: frozenset[str]
+    files: Sequence[Path] | None = None
 
     def __len__(self) -> int:
         return len(self.names)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from evaluator.harness.failures import Failure
@@ -91,3 +92,30 @@ def test_detections_of_no_sample_are_refused(sample: float, job: dict[str, Any],
     save_file({"detections": np.array([[sample, 1, 0.5, 0, 0, 1, 1]])}, tmp_path / PREDICTIONS)
     with pytest.raises(Failure, match="detections: "):
         StoredPredictions(tmp_path / PREDICTIONS, parse_job(job).model, ["detections"], 2)
+
+
+@pytest.mark.parametrize(("forged", "message"), [(False, None), (True, "the steps of the model do not lead there")])
+def test_code_cannot_say_that_a_picture_was_cropped(
+    forged: bool, message: str | None, job: dict[str, Any], tmp_path: Path
+) -> None:
+    """A mask that is right in one corner alone is said to lie over that corner."""
+    (tmp_path / "masks").mkdir()
+    truth = np.zeros((8, 12), np.uint8)
+    truth[:2, :2] = 1
+    Image.fromarray(truth).save(tmp_path / "masks" / "0.png")
+    Image.fromarray(np.zeros((8, 12), np.uint8)).save(tmp_path / "0.png")
+    (tmp_path / "index.csv").write_text("path,mask\n0.png,masks/0.png\n")
+    job["dataset"] = {"format": "image-index", "split": {"index": "index.csv", "samples": 1}}
+    job |= {"metrics": ["miou"], "task": "semantic-segmentation"}
+    job["model"]["outputs"] = [{"name": "mask", "type": "mask", "label_offset": 0}]
+    job["model"]["inputs"][0]["steps"].append({"python": {"file": "cheat.py", "function": "step"}})
+    asked = parse_job(job)
+    whole = Geometry.identity(8, 12)
+    recorder = PredictionRecorder(asked.model)
+    recorder.add({"mask": np.ones((8, 12), np.uint8)}, whole.cropped(0, 0, 2, 2) if forged else whole)
+    save_file(recorder.tensors(), tmp_path / PREDICTIONS)
+    if message is None:
+        assert score(asked, tmp_path, tmp_path / PREDICTIONS).quality["miou"]["value"] < 0.1
+        return
+    with pytest.raises(Failure, match=message):
+        score(asked, tmp_path, tmp_path / PREDICTIONS)

@@ -78,9 +78,22 @@ def test_bytes_that_are_no_result_are_said(tmp_path: Path, content: bytes) -> No
 
 def test_a_result_beyond_all_bounds_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / RESULT).open("wb") as stream:
-        stream.truncate(1 << 40)
+        stream.write(bytes((16 << 20) + 1))
     with pytest.raises(InvalidInputError, match="more than 16777216 bytes"):
         read_result(tmp_path)
+
+
+def test_a_sparse_file_is_not_opened(tmp_path: Path) -> None:
+    """However small: what has a hole is none of the harness's files, and a copy of it takes more of the disk."""
+    with (tmp_path / "samples.safetensors").open("wb") as stream:
+        stream.write(b"x")
+        stream.truncate(1 << 24)
+    assert open_output(tmp_path, "samples.safetensors") is None
+    (tmp_path / "samples.safetensors").write_bytes(bytes(1 << 20))
+    opened = open_output(tmp_path, "samples.safetensors")
+    assert opened is not None
+    with opened:
+        assert len(opened.read()) == 1 << 20
 
 
 def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:

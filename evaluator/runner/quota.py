@@ -1,0 +1,101 @@
+"""The quota of a run's output folder in bytes and entries, watched while the run writes and checked at its end."""
+
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from registry.quantities import spell_bytes
+
+MAX_ENTRIES = 1024
+"""Files and folders that a run may leave. The harness leaves about twenty."""
+
+_FIXED_BYTES = 2 << 30
+_SECONDS_BETWEEN_SCANS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What may lie below a folder; ``size`` in bytes, by the length of files and not by the blocks that they fill."""
+
+    size: int
+    entries: int = MAX_ENTRIES
+
+
+def choose_quota(folder: Path, memory: int, data: int = 0) -> Quota:
+    """Return the quota of a run that may use ``memory`` bytes of memory.
+
+    Predictions and samples pass through the memory of the run before they are written, and the logs of LoadGen are
+    bounded, so that twice the memory and a constant are enough. Half of the free disk is never exceeded.
+
+    Args:
+        folder: A folder of the disk that the run writes to.
+        memory: The limit of memory in bytes.
+        data: Bytes that the run may write beyond that, as the stage that writes the dataset anew does.
+    """
+    return Quota(min(2 * memory + 2 * data + _FIXED_BYTES, shutil.disk_usage(folder).free // 2))
+
+
+def find_excess(folder: Path, quota: Quota) -> str | None:
+    """Return what is wrong with the content of ``folder`` in words, None where it keeps to the quota.
+
+    No link is followed, and the search ends as soon as the quota is exceeded.
+    """
+    size = entries = 0
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as found:  # a folder may be removed meanwhile
+            for entry in found:
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    entries += 1
+                    if stat.S_ISDIR(status.st_mode):
+                        folders.append(Path(entry.path))
+                    elif stat.S_ISREG(status.st_mode):
+                        size += status.st_size
+                if entries > quota.entries:
+                    return f"more than {quota.entries} files"
+                if size > quota.size:
+                    return f"more than {spell_bytes(quota.size)}"
+    return None
+
+
+@dataclass(slots=True)
+class OutputWatch:
+    """Scans the output folder while a run writes to it, and stops the run that exceeds the quota.
+
+    It takes a few ten microseconds every half second.
+    """
+
+    folder: Path
+    quota: Quota
+    stop: Callable[[], object]
+    excess: str | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="output-watch")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        assert self._thread is not None
+        self._thread.join()
+        self.excess = self.excess or find_excess(self.folder, self.quota)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SECONDS_BETWEEN_SCANS):
+            self.excess = find_excess(self.folder, self.quota)
+            if self.excess is not None:
+                self.stop()
+                return

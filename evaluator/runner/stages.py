@@ -1,0 +1,225 @@
+"""The stages of a run that has quality metrics: labels and the model are never in one process or container.
+
+1. ``unlabel`` has the dataset and no model. It writes the inputs alone, in an order that the lock's id decides.
+2. ``predict`` has the model and these inputs. It answers, and is timed.
+3. ``score`` has the dataset, the answers and no model. It puts the answers in the split's order, and compares them.
+
+All three are the locked harness. Only the second runs what the author of the model wrote, so that the model decides its
+answers and nothing else of the quality.
+"""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from artifacts.errors import InvalidInputError
+from artifacts.store import FileStore
+from evaluator.harness.naming import sample_path
+from evaluator.runner.ending import Ending, failure_of
+from evaluator.runner.jobs import Place, lay_samples, unwritable, write_document, write_job
+from evaluator.runner.results import open_output, read_result
+from evaluator.runner.verification import Verified
+from registry.lockfile import Lock
+from registry.metrics import is_quality
+
+FIRST_HARNESS = (1, 1)
+"""The first version of the harness that has stages. Older ones run whole, with labels beside the model."""
+
+UNLABEL, PREDICT, SCORE = "unlabel", "predict", "score"
+_UNLABELLED, _FILES, _ORDER, _PREDICTIONS = (
+    "unlabelled.json",
+    "files.json",
+    "order.safetensors",
+    "predictions.safetensors",
+)
+_NEW_FILES = ("index.csv", "images.idx", "samples.npz", "samples.jsonl", "samples.parquet")
+"""What the stage ``unlabel`` may have written, by the format of the dataset."""
+_MAX_TABLE, _MAX_FILES = 1 << 20, 1 << 28
+_MAX_NAMED = 8
+_VERSION = re.compile(r"(\d+)\.(\d+)\.")
+_ONE = re.compile(r"\bsample (\d+) \([^()]*\)")
+_SEVERAL = re.compile(r"\bsamples (\d+) to (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a run ended.
+
+    ``output`` is what the stage left that ran the model, or the one that failed before it; ``scored`` is the stage that
+    computed the quality, None where there was none. ``translate`` makes the numbers of samples in a message those of
+    the split.
+    """
+
+    ending: Ending
+    output: Path
+    scored: "Finished | None" = None
+    translate: Callable[[str], str] = str
+
+
+def has_stages(lock: Lock) -> bool:
+    """Return whether the locked harness can keep labels and the model apart."""
+    found = _VERSION.match(lock.harness.version)
+    return found is not None and (int(found[1]), int(found[2])) >= FIRST_HARNESS
+
+
+def is_staged(lock: Lock) -> bool:
+    """Return whether a run of the lock has stages: it asks for quality, and its harness knows how."""
+    return has_stages(lock) and any(map(is_quality, lock.metrics))
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Runs the stages of one run.
+
+    ``document`` is that of ``job.json``; ``start`` runs the harness in a place to its end.
+    """
+
+    lock: Lock
+    verified: Verified
+    place: Place
+    document: Mapping[str, Any]
+    store: FileStore
+    say: Callable[[str], None]
+    start: Callable[[Place, str], Ending]
+
+    def run(self) -> Finished:
+        """Run all stages, or those up to the one that fails.
+
+        Raises:
+            UnavailableError: the disk is full or cannot be written, or the engine failed.
+        """
+        clean, model = (replace(self.place, stage=stage) for stage in ("clean", "model"))
+        write_job(
+            clean,
+            {**self.document, "stage": UNLABEL, "order_seed": self.lock.id},
+            self.lock,
+            self.verified,
+            self.store,
+            self.say,
+            parts=("dataset",),
+        )
+        unlabelled = Finished(self.start(clean, UNLABEL), clean.output)
+        if self._failed(unlabelled):
+            return unlabelled
+        try:
+            files = self._lay_inputs(clean, model)
+        except InvalidInputError as error:
+            return replace(unlabelled, ending=replace(unlabelled.ending, fault=error.what))
+        except OSError as error:
+            raise unwritable(model, error) from error
+        predicted = Finished(
+            self.start(model, PREDICT), model.output, translate=lambda text: _translate(text, clean, files)
+        )
+        if self._failed(predicted):
+            return predicted
+        self._lay_predictions(clean, model)
+        return replace(predicted, scored=Finished(self.start(clean, SCORE), clean.output))
+
+    def _failed(self, finished: Finished) -> bool:
+        try:
+            result, fault = (read_result(finished.output) or (None,))[0], None
+        except InvalidInputError as error:
+            result, fault = None, error.what
+        return failure_of(finished.ending, result, fault, self.lock.limits.seconds) is not None
+
+    def _lay_inputs(self, clean: Place, model: Place) -> Sequence[str]:
+        """Make the job folder of the model; return the files of the samples as they are shown, if they are files."""
+        table = _read_json(clean.output, _UNLABELLED, _MAX_TABLE, dict[str, Any])
+        files = None
+        if (clean.output / _FILES).exists():
+            files = _read_json(clean.output, _FILES, _MAX_FILES, dict[str, list[str]]).get("files", [])
+        write_job(
+            model,
+            {**self.document, "stage": PREDICT, "dataset": table},
+            self.lock,
+            self.verified,
+            self.store,
+            self.say,
+            parts=("model",),
+        )
+        (model.job / "dataset").mkdir()
+        for name in _NEW_FILES:
+            if os.path.lexists(clean.output / "dataset" / name):
+                _take(clean.output, f"dataset/{name}", model.job / "dataset" / name)
+        samples = {sample_path(number): path for number, path in enumerate(files or ())}
+        lay_samples(model, samples, self.lock, self.verified, self.store, self.say)
+        return files or ()
+
+    def _lay_predictions(self, clean: Place, model: Place) -> None:
+        """Turn the clean job folder into that of the stage ``score``."""
+        shown = clean.job / "shown"
+        shown.mkdir(mode=0o755)
+        _take(clean.output, _ORDER, shown / _ORDER)
+        shutil.rmtree(clean.output)
+        clean.make_output()
+        with suppress(InvalidInputError):  # the stage says that there are none
+            _take(model.output, _PREDICTIONS, shown / _PREDICTIONS)
+        write_document(clean, {**self.document, "stage": SCORE})
+
+
+def _read_json(folder: Path, name: str, most: int, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
+    stream = open_output(folder, name)
+    if stream is None:
+        raise InvalidInputError(f"the harness left no {name}")
+    with stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise InvalidInputError(f"the harness left a {name} of more than {most} bytes")
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidInputError(f"the harness left a malformed {name}: {error}") from error
+
+
+def _take(folder: Path, name: str, target: Path) -> None:
+    """Give a file of the output folder a second name, or copy it where a link cannot be had.
+
+    Raises:
+        InvalidInputError: it is no regular file.
+    """
+    stream = open_output(folder, name)
+    if stream is None:
+        raise InvalidInputError(f"the harness left no file {name}")
+    with stream:
+        try:
+            os.link(folder / name, target, follow_symlinks=False)
+        except OSError:
+            with target.open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
+            target.chmod(0o444)
+        if not stat.S_ISREG(target.lstat().st_mode):
+            raise InvalidInputError(f"the harness left no file {name}")
+
+
+def _translate(text: str, clean: Place, files: Sequence[str]) -> str:
+    """Replace the numbers of shown samples in a message by those of the split."""
+    stream = open_output(clean.output, _ORDER)
+    if stream is None:
+        return text
+    from safetensors.numpy import load  # noqa: PLC0415 - numpy, for messages of failures alone
+
+    with stream:
+        order = load(stream.read())["order"].tolist()
+
+    def one(found: re.Match[str]) -> str:
+        number = int(found[1])
+        if number >= len(order):
+            return found[0]
+        return f"sample {order[number]} ({files[number]})" if number < len(files) else f"sample {order[number]}"
+
+    def several(found: re.Match[str]) -> str:
+        shown = order[int(found[1]) : int(found[2]) + 1]
+        if not shown:
+            return found[0]
+        more = ", …" if len(shown) > _MAX_NAMED else ""
+        return ("sample " if len(shown) == 1 else "samples ") + ", ".join(map(str, shown[:_MAX_NAMED])) + more
+
+    return _SEVERAL.sub(several, _ONE.sub(one, text))

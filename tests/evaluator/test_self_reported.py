@@ -1,0 +1,149 @@
+"""Figures that code of a model could have made: which they are, how they are shown, and that they decide nothing."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from api.cli.comparisons import comparison_document, print_comparison
+from api.cli.run_documents import claim_document, run_document
+from api.cli.run_tables import print_outcome, print_runs
+from api.wire.runs import run_of, run_on_wire
+from artifacts.digest import Descriptor, digest_bytes
+from artifacts.errors import InvalidInputError
+from evaluator.claims import judge_claims
+from evaluator.comparing import compare_runs
+from evaluator.records.documents import decode_run, encode_run
+from evaluator.records.predictions import Agreed
+from evaluator.records.runs import SELF_REPORTED, Isolation, Run
+from evaluator.records.verdicts import judge
+from evaluator.runner.trust import check_times, self_reported
+from evaluator.statistics.samples import Samples
+from evaluator.statistics.timing import Performance, Phases
+from registry.lockfile import Lock
+from registry.manifests.model import Model
+from tests.support.recorded import DONE, METRICS, metric, recorded
+from tests.support.variants import variant
+
+EQUAL = Agreed("bit-equal", (), 1000, {1: 0, 5: 0})
+
+
+def marked(*names: str, slower: float = 1.0) -> Run:
+    metrics = (*METRICS[:2], metric("latency_p50", 0.002 * slower))
+    return recorded(dataclasses.replace(DONE, metrics=metrics, details={SELF_REPORTED: list(names)}))
+
+
+def locked(harness: str, **model: Any) -> tuple[Lock, Model]:  # noqa: ANN401 - keys of a manifest
+    made = variant({"model": model})
+    lock = msgspec.structs.replace(
+        made.lock,
+        harness=msgspec.structs.replace(made.lock.harness, version=harness),
+        metrics={"top1": 1, "latency_p50": 1},
+    )
+    return lock, next(one for one in made.manifests.values() if isinstance(one, Model))
+
+
+@pytest.mark.parametrize(
+    ("harness", "unsafe", "isolation", "names"),
+    [
+        ("1.1.0", False, "container", ()),
+        ("1.0.0", False, "process", ()),
+        ("1.1.0", True, "container", ("latency_p50",)),
+        ("1.1.0", True, "process", ("top1", "latency_p50")),
+        ("1.0.0", True, "container", ("top1", "latency_p50")),
+        ("1", True, "container", ("top1", "latency_p50")),
+    ],
+)
+def test_what_code_could_have_made(harness: str, unsafe: bool, isolation: Isolation, names: tuple[str, ...]) -> None:
+    lock, model = locked(harness, **({"unsafe": True} if unsafe else {}))
+    assert self_reported(lock, model, isolation) == names
+
+
+def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
+    run = marked("latency_p50")
+    assert run.end is not None
+    blobs = {"result": Descriptor(digest_bytes(b"{}"), 2)}
+    run = dataclasses.replace(
+        run, end=dataclasses.replace(run.end, packages={"numpy": "2"}, blobs=blobs, timings={"run": 1.0})
+    )
+    shown = {"top1": False, "top5": False, "latency_p50": True}
+    for one in (run, decode_run(encode_run(run), "run"), run_of(run_on_wire(run))):
+        assert one.end is not None
+        assert {found.name: found.self_reported for found in one.end.metrics} == shown
+    assert {found["name"]: found["self_reported"] for found in run_document(run)["metrics"]} == shown
+    wire = msgspec.to_builtins(run_on_wire(run))
+    assert {found["name"]: found["self_reported"] for found in wire["end"]["metrics"]} == shown
+
+
+def test_tables_say_it_beside_the_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    run = marked("latency_p50")
+    print_outcome(run)
+    print_runs([run], {})
+    text = capsys.readouterr().out
+    assert text.count("2 ms (self-reported)") == 2
+    assert text.count("self-reported") == 2
+
+
+def test_a_claim_about_it_cannot_be_said() -> None:
+    on = {"name": "digits", "version": "*", "split": "test"}
+    claims = [{"metric": name, "value": 0.002, "tolerance": 1, "dataset": on} for name in ("latency_p50", "top1")]
+    made = variant({"model": {"claims": claims}})
+    model = next(one for one in made.manifests.values() if isinstance(one, Model))
+    run = marked("latency_p50")
+    assert run.end is not None
+    time, quality = judge_claims(model, made.lock.dataset, run.end.metrics)
+    assert (time.answer, quality.answer) == ("can't be said yet", "holds")
+    assert "code of the model" in time.reason
+    assert claim_document(time)["self_reported"] is True
+
+
+def test_a_rerun_reports_it_and_is_not_decided_by_it() -> None:
+    margin = {"latency_p50": 0.05}
+    assert judge(recorded(), marked(slower=3), EQUAL, margin).verdict == "not reproduced"
+    found = judge(recorded(), marked("latency_p50", slower=3), EQUAL, margin)
+    assert found.verdict == "reproduced"
+    assert "latency_p50 was 2 ms, and is 6 ms (+200.0%), self-reported" in found.reported
+
+
+def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
+    lock = variant({"request": {"equivalence": {"latency_p50": 0.5}}}).lock
+    asked = {"model": {"name": "other", "version": "*"}, "equivalence": {"latency_p50": 0.5}}
+    other = variant({"model": {"name": "other"}, "request": asked}).lock
+    pairs = [(lock, marked(slower=1 + 0.001 * n)) for n in range(5)]
+    pairs += [(other, marked("latency_p50", slower=3 + 0.001 * n)) for n in range(5)]
+    found = compare_runs(pairs)
+    answers = {one["metric"]: (one["answer"], one["reason"]) for one in comparison_document(found)["findings"]}
+    assert answers["latency_p50"][0] == "undecided"
+    assert "self-reported" in answers["latency_p50"][1]
+    print_comparison(found)
+    assert "(self-reported)" in capsys.readouterr().out
+    plain = compare_runs([(one, marked(slower=run.end.metrics[2].value / 0.002)) for one, run in pairs if run.end])
+    assert {one["metric"]: one["answer"] for one in comparison_document(plain)["findings"]}[
+        "latency_p50"
+    ] == "different"
+
+
+def phases(duration: float, latency: float, queries: int = 100) -> Phases:
+    return Phases(Performance(Samples(np.full(queries, latency)), 1, duration), None, None)
+
+
+SCENARIO = {"name": "single_stream", "min_queries": 64, "min_duration": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "ran", "message"),
+    [
+        (phases(20, 0.001), 10, "measured for 20 s, and the runner saw it run for 10 s"),
+        (phases(2, 1.0), 10, "calls one after the other took 100 s of 2 s"),
+        (phases(2, 0.001, 63), 10, "63 queries, too few"),
+        (phases(0.5, 0.001), 10, "0.5 s, too short a time"),
+    ],
+)
+def test_times_that_cannot_be_true_are_refused(found: Phases, ran: float, message: str) -> None:
+    lock, _ = locked("1.1.0")
+    lock = msgspec.structs.replace(lock, scenario=SCENARIO)
+    with pytest.raises(InvalidInputError, match=message):
+        check_times(lock, found, ran)
+    check_times(lock, phases(2, 0.001), 10)

@@ -16,7 +16,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId
 from evaluator.runner.ending import Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.results import FILES, Judged, Result, Timed, open_output, read_result
+from evaluator.runner.results import FILES, RESULT, Judged, Result, Timed, open_output, read_result
 from evaluator.runner.stages import Finished
 from evaluator.runner.surroundings import misfit
 from evaluator.runner.trust import check_times, self_reported
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # numpy and scipy
     from evaluator.statistics import metrics, quality, timing
 
 _LOG = "log"
+_RESULT = "result"
 _TOLD = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
 """What of the harness' result is shown with the run; the whole of it is a blob."""
 
@@ -90,11 +91,10 @@ def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], st
     # Nothing holds a process to its memory.
     memory = None if attempt.isolation == "process" else limits.bytes
     failure = failure_of(ending, result, fault, limits.seconds, memory)
-    blobs = _blobs(finished, store)
-    if failure is None and finished.scored is not None:
-        assert result is not None
-        quality, failure = _scored(finished.scored, limits.seconds, memory)
-        result = msgspec.structs.replace(result, quality=quality)
+    if failure is None and result is not None and finished.scored is not None:
+        scored, failure = _scored(finished.scored, limits.seconds, memory)
+        result, document = _with_quality(result, document, scored)
+    blobs = _blobs(finished, store) | _account(document, finished, store)
     metrics: tuple[Metric, ...] = ()
     details: dict[str, Any] = {}
     if failure is None:
@@ -125,11 +125,30 @@ def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], st
     )
 
 
-def _scored(finished: Finished, seconds: float, memory: int | None) -> tuple[dict[str, Judged], Failure | None]:
-    """The quality that the stage ``score`` computed, or why it has none."""
+def _scored(finished: Finished, seconds: float, memory: int | None) -> tuple[Result | None, Failure | None]:
+    """What the stage ``score`` computed, or why it has nothing."""
     result, _, fault = (None, {}, None) if finished.ending.excess else _read(finished.output)
     failure = failure_of(finished.ending, result, fault, seconds, memory)
-    return (result.quality if result is not None and failure is None else {}), failure
+    return (result if failure is None else None), failure
+
+
+def _with_quality(
+    result: Result, document: Mapping[str, Any], scored: Result | None
+) -> tuple[Result, Mapping[str, Any]]:
+    """The account of the run with the quality that ``scored`` says, and none that the model's own stage says."""
+    quality = {} if scored is None else scored.quality
+    timings = {} if scored is None else {name: one for name, one in scored.timings.items() if name.startswith("score")}
+    result = msgspec.structs.replace(result, quality=quality, timings={**result.timings, **timings})
+    plain = {name: {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
+             for name, one in quality.items()}  # fmt: skip
+    return result, {**document, "quality": plain, "timings": dict(result.timings)}
+
+
+def _account(document: Mapping[str, Any], finished: Finished, store: FileStore) -> dict[str, Descriptor]:
+    """The account of a run in stages, which no stage has whole."""
+    if finished.scored is None:
+        return {}
+    return {_RESULT: store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)}
 
 
 def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:

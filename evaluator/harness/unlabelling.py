@@ -67,7 +67,7 @@ def keeps_order(model: Model) -> bool:
 def used_fields(model: Model, samples: Samples) -> frozenset[str]:
     """Return the fields that feed the model; all of them where one input names none that there is."""
     named = frozenset(port.field or "" for port in model.inputs if port.fed)
-    return min(named, samples.fields)
+    return named if named.issubset(samples.fields) else samples.fields
 
 
 def shuffle(blocks: Sequence[int], seed: str) -> list[int]:

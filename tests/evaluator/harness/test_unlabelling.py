@@ -91,6 +91,17 @@ def test_inputs_stay_what_they_were_and_labels_go(kind: str, job: dict[str, Any]
     assert not any(word in content for word in (b"class-", b"secret", b"label", b"why"))
 
 
+def test_all_fields_are_kept_where_an_input_names_none(job: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    split = write_jsonl(tmp_path / "dataset") | {"samples": COUNT}
+    job |= {"dataset": {"format": "jsonl", "split": split}, "stage": "unlabel", "order_seed": "a lock"}
+    job["model"]["inputs"][0] |= {"type": "tensor", "steps": [], "shape": [None, 4, 3]}
+    output = tmp_path / "out"
+    output.mkdir()
+    run(parse_job(job), tmp_path, output)
+    assert json.loads((output / UNLABELLED).read_text())["split"]["fields"] == {"x": "x"}
+
+
 def test_files_are_listed_under_names_that_say_nothing(job: dict[str, Any], tmp_path: Path) -> None:
     write_job(tmp_path, job)
     output = tmp_path / "out"

@@ -109,7 +109,7 @@ def reach_agent(location: str, machine: str, permits: Permits, progress: Progres
     store = MirroredStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
     def build(journal: Journal, turn: Turn, engine: Engine | None) -> Runner:
-        return Runner(home, store, journal, engine, now, progress, say, id, turn)
+        return Runner(home, store, journal, engine, line.talk.clock, progress, say, id, turn)
 
     workshop = Workshop(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
     return _agent(queue, machine, workshop, permits)

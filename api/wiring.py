@@ -195,7 +195,7 @@ def build_runner(registry: "AnyRegistry", progress: Progress, say: Callable[[str
         registry.store,
         registry.records,
         connect_engine(),
-        now,
+        registry.now,
         progress,
         say,
         registry.catalogue.put_lock,

@@ -5,6 +5,9 @@ from typing import Any
 from evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
 from registry.ids import is_id
 
+_SKEW_SHOWN = 5.0
+"""Seconds by which clocks differ, at least, for a table to say so."""
+
 
 def job_named(text: str) -> JobId:
     """The job that somebody means, who may leave out what every job's id begins with.
@@ -53,6 +56,9 @@ def machine_document(machine: Machine) -> dict[str, Any]:
         "job": machine.job,
         "draining": machine.draining,
         "gone_because": machine.gone_because,
+        "held": machine.held,
+        "held_for": round(machine.held_for, 1),
+        "clock_skew": machine.skew,
         "unseen": round(machine.unseen, 1),
         "facts": machine.facts.document(),
     }
@@ -62,7 +68,28 @@ def machine_words(machine: Machine) -> str:
     """What it is, and what its worker runs beside containers."""
     facts = machine.facts
     more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
+    if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
+        word = "ahead of" if machine.skew > 0 else "behind"
+        more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
     return ", ".join([facts.host.platform, f"{facts.host.cpus} CPUs", *more])
+
+
+def machine_trouble(machine: Machine) -> str:
+    """Why it gets no jobs, if it gets none."""
+    held = None
+    if machine.held is not None:
+        when = f"for {describe_seconds(machine.held_for)} more" if machine.held_for else "until a job ends well there"
+        held = f"held back {when}: {machine.held}"
+    return machine.gone_because or machine.draining or held or ""
+
+
+def describe_seconds(seconds: float) -> str:
+    """Describe a duration in its two largest units."""
+    whole = round(seconds)
+    for name, size, rest, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // small} {rest}"
+    return f"{whole} s"
 
 
 def machine_state(machine: Machine) -> str:
@@ -71,6 +98,8 @@ def machine_state(machine: Machine) -> str:
         return "gone"
     if machine.draining is not None:
         return "draining"
+    if machine.held_for:
+        return "held back"
     return "free" if machine.job is None else "busy"
 
 

@@ -109,7 +109,7 @@ def explain(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
     """List the machines of the queue; drain one, or resume it."""
-    from api.cli.job_documents import machine_document, machine_state, machine_words  # noqa: PLC0415
+    from api.cli.job_documents import machine_document, machine_state, machine_trouble, machine_words  # noqa: PLC0415
     from evaluator.dispatch.queue import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
@@ -121,7 +121,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     if invocation.as_json:
         output.print_json({"machines": [machine_document(one) for one in found]})
         return
-    rows = [[one.id, machine_state(one), machine_words(one), one.gone_because or one.draining or ""] for one in found]
+    rows = [[one.id, machine_state(one), machine_words(one), machine_trouble(one)] for one in found]
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 

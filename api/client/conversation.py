@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from api.client.clock import ServerClock
 from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, error_of
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.transfer.network import SILENCE_SECONDS, TransientError
@@ -36,6 +37,8 @@ class Conversation:
         self._session = session
         self._version = version
         self._has_token = has_token
+        self.clock = ServerClock()
+        """Tells the server's time, as its answers say it."""
 
     @property
     def where(self) -> str:
@@ -115,7 +118,9 @@ class Conversation:
     ) -> Answer:
         def attempt() -> Answer:
             headers, url = None if body is None else _JSON, self._session.url(path)
-            return self._session.once(method, url, headers=headers, content=body, seconds=patience)
+            answer = self._session.once(method, url, headers=headers, content=body, seconds=patience)
+            self.clock.note(answer.headers.get("date"))
+            return answer
 
         try:
             return (persist if again else _once)(attempt)

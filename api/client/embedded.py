@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ class EmbeddedRegistry:
     @property
     def home(self) -> Path:
         return self.opened.home
+
+    def now(self) -> datetime:
+        return now()
 
     @property
     def store(self) -> FileStore:

@@ -1,7 +1,7 @@
 """The queue of a registry on a server: every verb is one request."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -59,7 +59,7 @@ class HttpQueue:
         request: dict[str, Any] | UnsetType = UNSET,
     ) -> Job:
         """Queue a lock that the registry has, or the one that it makes of a request; asked again until it answers."""
-        job = new_job_id(datetime.now(UTC))
+        job = new_job_id(self._talk.clock())
         asked = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
         return wire.job_of(self._talk.send("POST", "jobs", asked, wire.JobOnWire))
 
@@ -83,8 +83,8 @@ class HttpQueue:
     def explain(self, job: JobId) -> Explanation:
         return wire.explanation_of(self._ask("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
 
-    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
-        self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document()))
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document(), clock=clock))
 
     def depart(self, machine: MachineId) -> None:
         self._talk.tell("POST", f"machines/{machine}/departure", {}, self._times.answer)

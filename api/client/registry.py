@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,6 +76,10 @@ class Registry(Protocol):
 
     @property
     def home(self) -> Path: ...
+
+    def now(self) -> datetime:
+        """Return the time that runs are recorded with: that of the registry."""
+        ...
 
     @property
     def store(self) -> "FileStore": ...

@@ -1,7 +1,9 @@
 """A registry on a server, as commands see it; what was fetched from it lies in a folder of this machine."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +14,7 @@ from api.client.records import RemoteRuns
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
 from api.wire.caller import Caller
 from artifacts.digest import Descriptor, Digest
+from artifacts.errors import BenchlockError
 from artifacts.http.store import HttpStore
 from artifacts.local import LocalStore
 from artifacts.mirrored import MirroredStore
@@ -66,6 +69,13 @@ class RemoteRegistry:
     @cached_property
     def records(self) -> RemoteRuns:
         return RemoteRuns(self.talk, self._resend)
+
+    def now(self) -> datetime:
+        """Return the server's time, for records that are kept there."""
+        if not self.talk.clock.is_set:
+            with suppress(BenchlockError):  # what the record needs is asked for again
+                self.talk.health()
+        return self.talk.clock()
 
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()

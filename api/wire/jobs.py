@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText
-from api.wire.runs import RunBegun, RunOver, RunText
+from api.wire.runs import Moment, RunBegun, RunOver, RunText
 from artifacts.digest import Digest
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import (
@@ -103,14 +103,19 @@ class ExplanationTold(Struct, frozen=True, kw_only=True):
 
 
 class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a machine is, in this boot."""
+    """What a machine is, in this boot; and what its ``clock`` says, which is shown and decides nothing."""
 
     boot: Boot
     facts: dict[str, Any]
+    clock: Moment | None = None
 
 
 class MachineOnWire(Struct, frozen=True, kw_only=True):
-    """A machine as known; ``unseen`` are the seconds since it was heard of, ``gone_because`` why else it is gone."""
+    """A machine as known; ``unseen`` are the seconds since it was heard of, ``gone_because`` why else it is gone.
+
+    ``held`` says why it is held back, until it is given a job after ``held_for`` seconds. ``skew`` is by how many
+    seconds its clock was ahead of the server's.
+    """
 
     machine: str
     boot: str
@@ -120,6 +125,9 @@ class MachineOnWire(Struct, frozen=True, kw_only=True):
     gone: bool
     job: JobText | None
     gone_because: str | None = None
+    held: str | None = None
+    held_for: float = 0.0
+    skew: float | None = None
 
 
 class MachinePage(Struct, frozen=True, kw_only=True):
@@ -269,6 +277,9 @@ def machine_on_wire(machine: Machine) -> MachineOnWire:
         gone=machine.gone,
         job=machine.job,
         gone_because=machine.gone_because,
+        held=machine.held,
+        held_for=machine.held_for,
+        skew=machine.skew,
     )
 
 
@@ -282,6 +293,9 @@ def machine_of(told: MachineOnWire) -> Machine:
         gone=told.gone,
         job=None if told.job is None else JobId(told.job),
         gone_because=told.gone_because,
+        held=told.held,
+        held_for=told.held_for,
+        skew=told.skew,
     )
 
 

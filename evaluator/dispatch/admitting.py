@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, select
 from artifacts.errors import InvalidInputError
 from evaluator.dispatch.held import SKEW
 from evaluator.dispatch.queue import FencedError, JobWish
-from evaluator.records.documents import check_past
+from evaluator.records.documents import bound_start
 from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_end, check_start
 from evaluator.records.tables import runs
 from registry.access.actors import acting
@@ -31,25 +31,32 @@ def check_same(job: Row[Any], wish: JobWish) -> None:
         raise InvalidInputError(f"another job has the id {wish.id}", where=wish.id, next_step="make one")
 
 
-def check_begun(connection: Connection, start: RunStart, now: datetime) -> None:
-    """Nothing, where a run may start so.
+def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunStart:
+    """Check how a run under a lease starts.
+
+    Returns:
+        The start, its reported time no later than ``now``.
 
     Raises:
         IncompleteRecordError: something that every record has is missing.
-        InvalidInputError: it starts in the future, or another run has its id.
+        InvalidInputError: its id is of a later time, or another run has its id.
     """
     check_start(start)
-    check_past(Run(start, None), now + SKEW)
+    bounded = bound_start(start, now, SKEW)
     if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is not None:
         raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+    return bounded
 
 
-def check_over(start: RunStart, end: RunEnd, now: datetime) -> None:
-    """Nothing, where a run under a lease may end so.
+def check_over(start: RunStart, end: RunEnd, now: datetime) -> RunEnd:
+    """Check how a run under a lease ends.
+
+    Returns:
+        The end, its reported time no later than ``now``.
 
     Raises:
         IncompleteRecordError: the end says no time zone.
-        InvalidInputError: it ends in the future, or as nobody but the queue says of a run.
+        InvalidInputError: it ends as nobody but the queue says of a run.
     """
     if end.outcome == "abandoned":
         raise InvalidInputError(
@@ -59,7 +66,7 @@ def check_over(start: RunStart, end: RunEnd, now: datetime) -> None:
         )
     if end.ended_at.tzinfo is None:
         check_end(start, end)  # says so
-    check_past(Run(replace(start, started_at=end.ended_at), None), now + SKEW)
+    return replace(end, ended_at=min(end.ended_at, now))
 
 
 def check_again(run: Run, end: RunEnd, lease: Row[Any]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -35,6 +36,8 @@ _UNABLE: Final = (
     "warning: {} can take no job: no container engine answers, and it runs no processes. It goes on looking: start "
     "Docker, or start the worker again with DOCKER_HOST set, or with --processes if you trust who submits"
 )
+_CLOCK_SET: Final = 1.0
+"""Seconds by which the host's clock was set, at least, for the queue to be told."""
 _NONCE: Final = 16
 """Bytes of what tells one question from another."""
 
@@ -72,6 +75,8 @@ class Agent:
     processes: bool = False
     code: bool = False
     poll: float = _POLL
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _offset: float | None = None
     _facts: MachineFacts | None = None
     _stopping: bool = False
     _interruptible: bool = False
@@ -247,14 +252,18 @@ class Agent:
         """What of the machine is other than the queue was told; it is told."""
         host = facts_of(this_host(), None if engine is None else engine.version)
         found = replace(host, processes=self.processes, code=self.processes and self.code)
+        clock = self.clock()
+        offset = clock.timestamp() - since_boot()
         before, self._facts = self._facts, found
-        if before == found:
+        is_set = self._offset is not None and abs(offset - self._offset) >= _CLOCK_SET
+        if before == found and not is_set:
             return ()
         try:
-            self.queue.enrol(self.machine, boot_id(), found)
+            self.queue.enrol(self.machine, boot_id(), found, clock)
         except BaseException:
             self._facts = before
             raise
+        self._offset = offset
         if before is None or _is_able(before) != _is_able(found):
             self.workshop.say((_ABLE if _is_able(found) else _UNABLE).format(self.machine))
         return () if before is None else before.changes(found)

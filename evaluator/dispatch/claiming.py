@@ -64,7 +64,7 @@ SELECT
 """)  # noqa: S608 - our own words
 """What a machine that asks for work must know, before anything is written."""
 
-SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner")
+SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner, held_until")
 """The machine is heard of, and its row is this transaction's until its end: nobody else gives it a job."""
 
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")

@@ -6,19 +6,15 @@ from typing import Any, Final, cast, get_args
 from sqlalchemy import Connection, Row, delete, exists, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 
+from evaluator.dispatch.holding import acquit_machines, is_probe, judge_machine
 from evaluator.dispatch.rows import select_held, tally_of
-from evaluator.dispatch.states import Ended, Next, after
+from evaluator.dispatch.states import OWN_FAULTS, Ended, Next, after
 from evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
 from evaluator.dispatch.times import Moment
 from evaluator.records.records import record_end
 from evaluator.records.runs import RunEnd, RunId
 from evaluator.runner.results import FailureClass
 
-FAULTS: Final = 3
-"""Of so many locks in a row may a machine have other bytes, until it gets no more jobs.
-
-One lock of which it has other bytes, however often, may have them where everybody fetches them.
-"""
 AT_ONCE: Final = 16
 """So many leases end in one transaction, and so many jobs are queued again."""
 _log = logging.getLogger("benchlock")
@@ -37,7 +33,8 @@ def end_lease(
     connection: Connection, held: Row[Any], ended: Ended, reason: str | None, moment: Moment, end: RunEnd | None = None
 ) -> None:
     """End the lease of the leased job ``held``. Its run, where it began one, gets ``end``, else it was abandoned."""
-    found = after(ended, tally_of(held), cancel_asked=held.cancel_asked)
+    probe = is_probe(connection, held, ended)
+    found = after(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
     if held.run is not None:
         record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
     if end is not None and found.state in ("done", "failed"):
@@ -47,7 +44,9 @@ def end_lease(
     connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))
     if found.elsewhere:
         _avoid(connection, held, moment)
-    _blame(connection, held, ended)
+    judge_machine(connection, held, ended, reason, moment)
+    if ended in OWN_FAULTS and found.state in ("failed", "quarantined"):
+        acquit_machines(connection, held)
 
 
 def expire(connection: Connection, moment: Moment) -> int:
@@ -111,6 +110,7 @@ def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
             eligible.c["class"] == held._mapping["class"],  # noqa: SLF001 - SQLAlchemy's public name for it
             machines.c.id != held.machine,
             machines.c.draining.is_(None),
+            machines.c.held.is_(None),
             machines.c.seen >= moment.now - moment.times.unseen,
             ~failed,
         )
@@ -120,20 +120,3 @@ def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
         connection.execute(
             text("INSERT INTO avoided (job, machine) VALUES (:job, :machine) ON CONFLICT DO NOTHING"), values
         )
-
-
-def _blame(connection: Connection, held: Row[Any], ended: Ended) -> None:
-    """Keep of which locks, one after another, the machine had other bytes."""
-    mine = update(machines).where(machines.c.id == held.machine)
-    if ended != "integrity":
-        connection.execute(mine.where(machines.c.faults > 0).values(faults=0, faulty=None))
-        return
-    own = select(machines.c.faulty).where(machines.c.id == held.machine).with_for_update()
-    faulty = sorted({held.lock, *(connection.execute(own).scalar() or ())})
-    connection.execute(mine.values(faults=len(faulty), faulty=faulty))
-    why = f"of {FAULTS} locks in a row its bytes were not those that were locked"
-    connection.execute(
-        mine.where(machines.c.faults >= FAULTS, machines.c.draining.is_(None)).values(
-            draining=why, faults=0, faulty=None
-        )
-    )

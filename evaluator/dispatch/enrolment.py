@@ -25,8 +25,17 @@ def keep_class(connection: Connection, wants: Wants) -> str:
     return digest
 
 
-def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: MachineFacts, moment: Moment) -> None:
+def keep_machine(
+    connection: Connection,
+    machine: MachineId,
+    boot: str,
+    facts: MachineFacts,
+    moment: Moment,
+    skew: float | None = None,
+) -> None:
     """The machine as it is now; where its facts are new it is held against every class. What is new is logged.
+
+    ``skew`` is by how many seconds its clock is ahead of the queue's.
 
     Raises:
         As ``owner_of``.
@@ -44,6 +53,7 @@ def keep_machine(connection: Connection, machine: MachineId, boot: str, facts: M
         "digest": facts.digest,
         "seen": moment.now,
         "owner": owner,
+        "skew": skew,
     }
     if known is None:
         connection.execute(insert(machines), {"id": machine, "faults": 0, **values})

@@ -41,6 +41,8 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
         return machine.gone_because
     if machine.gone:
         return f"its worker ended, or nothing was heard of it for {machine.unseen:.0f} s"
+    if machine.held_for:
+        return f"is held back for {machine.held_for:.0f} s more: {machine.held}"
     return "the job failed there, and another one may do better" if avoids else None
 
 

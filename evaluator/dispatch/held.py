@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.times import Clock, Times
-from evaluator.records.documents import check_fit, check_past
+from evaluator.records.documents import bound_start, check_fit
 from evaluator.records.records import load_run, record_end, record_start
 from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_same_end, check_start
 from evaluator.records.tables import held_runs, runs
@@ -24,7 +24,7 @@ from registry.catalogue.database import reading, writing
 from registry.lockfile import Lock
 
 SKEW: Final = timedelta(minutes=5)
-"""So much may the clock of another machine be ahead of the one here."""
+"""So much may the time of a run's id be ahead of the clock here; other times that machines report are bounded by it."""
 _log = logging.getLogger("benchlock")
 
 
@@ -42,19 +42,20 @@ class HeldRuns:
 
         Raises:
             IncompleteRecordError: something that every record has is missing.
-            InvalidInputError: it starts in the future, or another run has its id.
+            InvalidInputError: its id is of a later time, or another run has its id.
             UnknownNameError: its lock is not stored.
             ForbiddenError: another token began it.
         """
         check_start(start)
-        check_past(Run(start, None), self._now() + SKEW)
+        start = bound_start(start, self._now(), SKEW)
         with writing(self._engine) as connection:
             if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is None:
                 record_start(connection, start)
                 hold = {"run": start.id, "owner": acting().id, "until": self._until(connection)}
                 connection.execute(insert(held_runs), hold)
             else:
-                if load_run(connection, start.id).start != start:
+                known = load_run(connection, start.id).start
+                if replace(known, started_at=start.started_at) != start:
                     raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
                 self._renew(connection, start.id)
 
@@ -84,8 +85,8 @@ class HeldRuns:
             return begun
         if end.ended_at.tzinfo is None:
             check_end(begun.start, end)  # says so
+        end = replace(end, ended_at=min(end.ended_at, self._now()))
         given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
-        check_past(Run(replace(begun.start, started_at=end.ended_at), None), self._now() + SKEW)
         check_fit(given, lock(begun.start))
         with writing(self._engine) as connection:
             found = load_run(connection, run)

@@ -76,7 +76,8 @@ class Lease:
 class Machine:
     """A machine as known. ``unseen`` are the seconds since it was heard of, ``job`` is what it has a lease on.
 
-    ``gone_because`` is the reason why it is gone, where it is not silence.
+    ``gone_because`` is the reason why it is gone, where it is not silence. ``held`` says why it is held back, and gets
+    one job after ``held_for`` seconds. Its clock was ``skew`` seconds ahead of the queue's when it said what it is.
     """
 
     id: MachineId
@@ -87,6 +88,9 @@ class Machine:
     gone: bool
     job: JobId | None
     gone_because: str | None = None
+    held: str | None = None
+    held_for: float = 0.0
+    skew: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,10 @@ class Queue(Protocol):
     def explain(self, job: JobId) -> Explanation:
         """Why the job is where it is."""
 
-    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         """Say what a machine is, before it asks for work and whenever that has changed.
+
+        ``clock`` is what its clock says, which is compared with the queue's, shown, and decides nothing.
 
         Raises:
             ForbiddenError: another token enrolled it.
@@ -184,7 +190,7 @@ class Queue(Protocol):
 
         Raises:
             IncompleteRecordError: something that every record has is missing.
-            InvalidInputError: it starts in the future, or another run has its id.
+            InvalidInputError: its id is of a later time, or another run has its id.
         """
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
@@ -196,7 +202,7 @@ class Queue(Protocol):
         Raises:
             FencedError: the lease holds no more; its run is recorded as abandoned.
             RunEndedError: the run has another end already, and keeps it.
-            InvalidInputError: it ends in the future, without what every end says, or as abandoned.
+            InvalidInputError: it ends without what every end says, or as abandoned.
             IntegrityError: over HTTP, the end does not fit the lock.
         """
 

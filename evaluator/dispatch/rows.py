@@ -97,5 +97,8 @@ def _machine_of(row: Row[Any], state: State, moment: Moment) -> Machine:
         unseen=unseen,
         gone=unseen > moment.times.unseen or state != "valid",
         job=None if row.job is None else JobId(row.job),
+        held=row.held,
+        held_for=0.0 if row.held_until is None else max(0.0, row.held_until - moment.now),
+        skew=row.skew,
         gone_because=None if state == "valid" else f"its token is {state}",
     )

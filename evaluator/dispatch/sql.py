@@ -15,6 +15,7 @@ from evaluator.dispatch import ending, explaining, withdrawing
 from evaluator.dispatch.admitting import check_again, check_begun, check_over, check_same
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
+from evaluator.dispatch.holding import release_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own, token_states
 from evaluator.dispatch.queue import (
@@ -97,9 +98,11 @@ class SqlQueue:
         with reading(self._database) as connection:
             return explaining.explain(connection, job, self._moment(connection))
 
-    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         with writing(self._database) as connection:
-            keep_machine(connection, machine, boot, facts, self._moment(connection))
+            moment = self._moment(connection)
+            skew = None if clock is None else round((clock - moment.at).total_seconds(), 3)
+            keep_machine(connection, machine, boot, facts, moment, skew)
 
     def depart(self, machine: MachineId) -> None:
         with changing(self._database) as connection:
@@ -112,9 +115,10 @@ class SqlQueue:
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         with writing(self._database) as connection:
-            changed = update(machines).where(machines.c.id == machine).values(draining=why, faults=0, faulty=None)
+            changed = update(machines).where(machines.c.id == machine).values(draining=why)
             if not connection.execute(changed).rowcount:
                 raise _unknown(machine)
+            release_machine(connection, machine)
             note(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
@@ -137,7 +141,8 @@ class SqlQueue:
             busy = connection.execute(BUSY, {"machine": machine}).scalar()
             if busy is not None and nonce is not None:
                 return self._give_again(connection, Fence(busy), nonce, now)
-            if row.draining is not None or busy is not None:
+            is_held = row.held_until is not None and now < row.held_until
+            if row.draining is not None or busy is not None or is_held:
                 return None
             given = claim(connection, Asked(machine, boot, nonce, now), seen, self._times.lease)
             if given is None:
@@ -153,8 +158,8 @@ class SqlQueue:
                 return None
             if held.run is not None:
                 return load_run(connection, start.id).start
-            check_begun(connection, start, self._now())
-            recorded = replace(start, attempt=runs_of(connection, start.lock) + 1)
+            bounded = check_begun(connection, start, self._now())
+            recorded = replace(bounded, attempt=runs_of(connection, start.lock) + 1)
             record_start(connection, recorded, fence)
             connection.execute(update(leases).where(leases.c.fence == fence).values(run=start.id))
             return recorded
@@ -181,7 +186,7 @@ class SqlQueue:
                 raise FencedError(f"lease {fence} has no {run}", where=run)
             held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if held is not None:
-                check_over(load_run(connection, run).start, end, moment.at)
+                end = check_over(load_run(connection, run).start, end, moment.at)
                 ending.end_lease(connection, held, ending.ended_by(end), end.failure_message, moment, end)
                 self._clock.note(connection, moment.now)
             else:

@@ -14,6 +14,10 @@ bytes than were locked. ``invalid``: no machine could run the lock, whatever it 
 Ended = Literal["done", "cancelled", "returned"] | FailureClass | Trouble
 """How a lease ended. ``returned``: given back, nothing having been wrong with the job."""
 
+OWN_FAULTS: Final = ("lost", "engine", "integrity")
+"""Ends that may lie in the machine: after several in a row it is held back."""
+NEUTRAL: Final = ("cancelled", "returned", "crash", "invalid")
+"""Ends that say nothing of the machine."""
 TERMINAL: Final[frozenset[JobState]] = frozenset(("done", "failed", "quarantined", "cancelled"))
 LOST_MACHINES: Final = 3
 """So many machines may a job take with it until it is set aside."""
@@ -48,12 +52,12 @@ class Next:
     failure: str | None = None
 
 
-def after(ended: Ended, tally: Tally, *, cancel_asked: bool) -> Next:
-    """What becomes of a leased job.
+def after(ended: Ended, tally: Tally, *, cancel_asked: bool, is_probe: bool = False) -> Next:
+    """What becomes of a leased job. The end of a probe of a machine that is held back is not counted.
 
     An answer is an answer, even where cancelling was asked for too late; whatever else happens to such a job ends it.
     """
-    found = _after(ended, tally)
+    found = Next("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _after(ended, tally)
     if cancel_asked and found.state not in TERMINAL:
         return Next("cancelled", found.tally)
     return found

@@ -41,10 +41,14 @@ machines = Table(
     Column("facts", JSON, nullable=False),
     Column("digest", DIGEST, nullable=False),  # of the facts
     Column("draining", TEXT),  # why it gets no jobs; null where it gets some
-    Column("faults", WHOLE, nullable=False),  # locks in a row of which it had other bytes
+    Column("faults", WHOLE, nullable=False),  # ends in a row for a reason of its own
     Column("seen", Float, nullable=False),
     Column("owner", TEXT),  # the token that enrolled it; null where none did
-    Column("faulty", JSON(none_as_null=True)),  # these locks
+    Column("faulty", JSON(none_as_null=True)),  # of these jobs, or locks
+    Column("held", TEXT),  # why it is held back; null where it is not
+    Column("held_until", Float),  # then it is probed with a job
+    Column("holds", WHOLE, nullable=False, server_default="0"),  # how often it was held back without a success
+    Column("skew", Float),  # seconds by which its clock was ahead when it said what it is; null where it did not say
     sqlite_with_rowid=False,
 )
 

@@ -1,6 +1,7 @@
 """A run's record as a document that travels: canonical JSON of all its rows, read back without trust."""
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.readable import readable
 from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
 from evaluator.statistics.figures import Interval, Metric
-from registry.ids import moment
+from registry.ids import moment, time_of
 from registry.lockfile import Count, DigestText, Lock, Whole
 
 SCHEMA: Final = (1, 0)
@@ -126,6 +127,27 @@ def decode_run(content: bytes, where: str) -> Run:
     assert run.end is not None
     check_end(run.start, run.end)
     return run
+
+
+def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
+    """Bound the reported time of a start by the time of its arrival: whatever a machine's clock says, the run goes on.
+
+    Args:
+        start: A start as a machine reported it.
+        now: The time of its arrival here.
+        skew: By how much the time of the run's id may be ahead of that.
+
+    Raises:
+        InvalidInputError: the id is of a later time, and the run would pass for the latest one until then.
+    """
+    made = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_of(start.id.partition("/")[2]))
+    if made > now + skew:
+        raise InvalidInputError(
+            f"{start.id} is an id of {moment(made)}, and the clock here says {moment(now)}",
+            where=start.id,
+            next_step="make ids of runs from the server's time, as `benchlock` does: each answer's Date says it",
+        )
+    return replace(start, started_at=min(start.started_at, max(made, now)))
 
 
 def check_past(run: Run, now: datetime) -> None:

@@ -1,9 +1,14 @@
 """What the commands of a queue take and say."""
 
+from dataclasses import replace
+
 import pytest
 
-from api.cli.job_documents import job_named
+from api.cli.job_documents import job_named, machine_state, machine_trouble, machine_words
+from api.wire.jobs import machine_of, machine_on_wire
 from artifacts.errors import InvalidInputError
+from evaluator.dispatch.queue import Machine, MachineId
+from tests.support.queues import facts
 
 ID = "01kam1v3mz4w0q3d5g7h9j2k4m"
 
@@ -13,3 +18,42 @@ def test_a_job_is_named_with_or_without_what_every_job_begins_with() -> None:
     for other in (f"run/{ID}", f"job/{ID}a", ID[1:], ""):
         with pytest.raises(InvalidInputError, match="is no job"):
             job_named(other)
+
+
+def known(**changes: object) -> Machine:
+    """A machine that is there, with these changes."""
+    return replace(Machine(MachineId("m1"), "a boot", facts(), None, 1.0, gone=False, job=None), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "trouble"),
+    [
+        (known(), "free", ""),
+        (
+            known(held="its engine failed", held_for=150.0),
+            "held back",
+            "held back for 2 min 30 s more: its engine failed",
+        ),
+        (known(held="its engine failed"), "free", "held back until a job ends well there: its engine failed"),
+        (known(gone=True, gone_because="its token is revoked"), "gone", "its token is revoked"),
+        (known(draining="its owner wants it", held="x"), "draining", "its owner wants it"),
+    ],
+)
+def test_a_machine_that_gets_no_jobs_is_shown_with_the_reason(found: Machine, state: str, trouble: str) -> None:
+    assert (machine_state(found), machine_trouble(found)) == (state, trouble)
+    assert machine_of(machine_on_wire(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("skew", "said"),
+    [
+        (None, None),
+        (4.9, None),
+        (-7260.0, "its clock is 2 h 1 min behind the queue's"),
+        (90061.0, "its clock is 1 d 1 h ahead of the queue's"),
+    ],
+)
+def test_a_clock_that_differs_is_shown(skew: float | None, said: str | None) -> None:
+    words = machine_words(known(skew=skew))
+    assert ("clock" in words) == (said is not None)
+    assert said is None or said in words

@@ -319,14 +319,12 @@ def test_a_run_that_cannot_be_is_not_recorded_and_the_lease_goes_on(bench: Bench
     lease, other = bench.lease(1), bench.lease(2)
     future = NOON + timedelta(days=9999)
     with pytest.raises(InvalidInputError, match="the clock here says"):
-        bench.queue.begin(lease.fence, start(started_at=future))
+        bench.queue.begin(lease.fence, start(new_run_id(future), started_at=future))
     run = bench.begun(lease)
     with pytest.raises(InvalidInputError, match="another run has the id"):
         bench.queue.begin(other.fence, start(run))
     with pytest.raises(InvalidInputError, match="cannot end as abandoned"):
         bench.queue.commit(lease.fence, run, end("abandoned"))
-    with pytest.raises(InvalidInputError, match="the clock here says"):
-        bench.queue.commit(lease.fence, run, replace(end(), ended_at=future))
     assert bench.queue.commit(lease.fence, run, end()).state == "done"
 
 
@@ -477,24 +475,127 @@ def test_a_machine_whose_worker_said_that_it_ends_is_gone_until_it_is_heard_of(b
     assert not bench.queue.machines()[0].gone
 
 
-def test_a_lock_whose_bytes_are_other_everywhere_drains_no_machine(bench: Bench) -> None:
+def test_times_that_a_machine_reports_never_refuse_its_run_and_are_bounded_by_the_queue_s(bench: Bench) -> None:
+    bench.enrol(1)
+    bench.submit()
+    lease, future = bench.lease(1), NOON + timedelta(days=9999)
+    begun = bench.queue.begin(lease.fence, start(started_at=future))
+    assert begun is not None
+    assert begun.started_at <= datetime.now(UTC)
+    assert bench.queue.begin(lease.fence, start(begun.id, started_at=future)) == begun
+    said = replace(end(), ended_at=future)
+    assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
+    assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
+    ended = bench.records.get(begun.id).end
+    assert ended is not None
+    assert begun.started_at <= ended.ended_at <= datetime.now(UTC)
+
+
+def test_how_far_the_clock_of_a_machine_is_off_is_known(bench: Bench) -> None:
+    bench.queue.enrol(machine(1), BOOT, facts(), datetime.now(UTC) + timedelta(hours=2))
+    bench.enrol(2)
+    first, second = bench.queue.machines()
+    assert first.skew == pytest.approx(7200, abs=60)
+    assert second.skew is None
+
+
+def test_a_lock_whose_bytes_are_other_everywhere_holds_no_machine_back(bench: Bench) -> None:
     bench.enrol(1)
     for _ in range(4):
         bench.submit()
         bench.queue.release(bench.lease(1).fence, "integrity", "another digest")
     (found,) = bench.queue.machines()
-    assert found.draining is None
+    assert (found.draining, found.held) == (None, None)
 
 
-def test_a_machine_with_other_bytes_of_three_locks_gets_no_more(bench: Bench) -> None:
+OWN_ENDS = ["lost", "engine", "integrity", "failed run"]
+
+
+def fail(bench: Bench, how: str, number: int = 1) -> JobId:
+    """A job that the machine gets, and that ends for a reason of the machine."""
+    lease = bench.lease(number)
+    if how == "lost":
+        bench.clock.time += TIMES.lease + 1
+        bench.queue.jobs()
+        bench.enrol(number)
+    elif how == "failed run":
+        begun = bench.queue.begin(lease.fence, start(lock=lease.lock))
+        assert begun is not None
+        bench.queue.commit(lease.fence, begun.id, end("failed", "engine"))
+    else:
+        bench.queue.release(lease.fence, "engine" if how == "engine" else "integrity", "a reason\nof two lines")
+    return lease.job
+
+
+@pytest.mark.parametrize("how", OWN_ENDS)
+def test_a_machine_that_loses_two_jobs_in_a_row_is_held_back_and_burns_no_more(bench: Bench, how: str) -> None:
     bench.enrol(1)
-    for lock in LOCKS:
-        bench.submit(lock=lock)
-        bench.queue.release(bench.lease(1).fence, "integrity", "another digest")
-    bench.submit()
+    queued = [bench.submit(lock=LOCKS[number % 2]) for number in range(6)]
+    lost = [fail(bench, how) for _ in range(2)]
     assert bench.none(1)
     (found,) = bench.queue.machines()
-    assert found.draining == "of 3 locks in a row its bytes were not those that were locked"
+    assert found.held is not None
+    assert found.held.startswith("2 jobs in a row ended for a reason of this machine; the last one: ")
+    assert "\n" not in found.held
+    assert found.held_for == TIMES.unseen
+    totals = {job: bench.queue.job(job).tally.total for job in queued}
+    assert totals == {job: int(job in lost) for job in queued}
+    waiting = bench.queue.explain(queued[2])
+    assert waiting.blocked
+    assert f"m1: is held back for {TIMES.unseen:.0f} s more: {found.held}" in waiting.sentence
+    bench.queue.drain(machine(1), None)
+    assert bench.queue.machines()[0].held is None
+    assert bench.lease(1).fence
+
+
+def test_a_machine_that_is_held_back_is_probed_and_a_probe_costs_no_try(bench: Bench) -> None:
+    bench.enrol(1)
+    queued = [bench.submit() for _ in range(4)]
+    lost = [fail(bench, "engine") for _ in range(2)]
+    before = {job: bench.queue.job(job).tally for job in queued}
+    for number in range(3):
+        bench.clock.time += TIMES.unseen * 2**number
+        bench.enrol(1)
+        fail(bench, "engine")
+        assert bench.none(1)
+        assert bench.queue.machines()[0].held_for == TIMES.unseen * 2 ** (number + 1)
+    assert {job: bench.queue.job(job).tally for job in queued} == before
+    bench.clock.time += TIMES.unseen * 8
+    bench.enrol(1)
+    lease = bench.lease(1)
+    bench.queue.commit(lease.fence, bench.begun(lease), end())
+    assert bench.queue.machines()[0].held is None
+    assert bench.lease(1).fence
+    assert lost
+
+
+def test_a_success_in_between_forgets_and_what_says_nothing_of_the_machine_does_not(bench: Bench) -> None:
+    bench.enrol(1)
+    for _ in range(8):
+        bench.submit()
+    fail(bench, "engine")
+    lease = bench.lease(1)
+    bench.queue.commit(lease.fence, bench.begun(lease), end("failed", "golden"))
+    fail(bench, "engine")
+    bench.queue.release(bench.lease(1).fence, "returned", "its agent was asked to end")
+    assert bench.queue.machines()[0].held is None
+    fail(bench, "engine")
+    assert bench.queue.machines()[0].held is not None
+
+
+def test_jobs_that_take_machines_with_them_hold_none_of_these_back(bench: Bench) -> None:
+    bench.enrol(1, 2, 3)
+    poison = [bench.submit(), bench.submit()]
+    for _ in range(20):
+        for number in (1, 2, 3):
+            bench.enrol(1, 2, 3)
+            if bench.queue.lease(machine(number), BOOT) is not None:
+                bench.clock.time += TIMES.lease + 1
+                bench.queue.jobs()
+        bench.clock.time += 9 * TIMES.wait
+    assert [bench.queue.job(job).state for job in poison] == ["quarantined", "quarantined"]
+    bench.enrol(1, 2, 3)
+    assert [one.held for one in bench.queue.machines()] == [None, None, None]
 
 
 def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench: Bench) -> None:
@@ -783,8 +884,8 @@ class Histories(RuleBasedStateMachine):
         assert {id_: (one.state, one.tally) for id_, one in found.items()} == {
             id_: (one.state, one.tally) for id_, one in self.model.jobs.items()
         }
-        assert {one.id: one.draining is not None for one in self.bench.queue.machines()} == {
-            id_: one.draining for id_, one in self.model.machines.items()
+        assert {one.id: (one.draining is not None, one.held is not None) for one in self.bench.queue.machines()} == {
+            id_: (one.draining, one.held_until is not None) for id_, one in self.model.machines.items()
         }
         with reading(self.bench.database) as connection:
             results = {row.job: row.run for row in connection.execute(select(job_results))}
@@ -804,7 +905,10 @@ class Histories(RuleBasedStateMachine):
             open_to = [
                 name
                 for name, one in self.model.machines.items()
-                if self.model._may(job, name) and not one.draining and self.model.now - one.seen <= TIMES.unseen
+                if self.model._may(job, name)
+                and not one.draining
+                and not self.model.is_held(name)
+                and self.model.now - one.seen <= TIMES.unseen
             ]
             assert self.bench.queue.explain(id_).blocked == (not open_to)
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from artifacts.digest import Digest
-from evaluator.dispatch.ending import FAULTS, ended_by
+from evaluator.dispatch.ending import ended_by
+from evaluator.dispatch.holding import SPARED, STRIKES
 from evaluator.dispatch.matching import MachineFacts, lacks
 from evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
-from evaluator.dispatch.states import Ended, JobState, Next, Tally, after
+from evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended, JobState, Next, Tally, after
 from evaluator.dispatch.times import Times
 from evaluator.records.runs import RunEnd, RunId
 
@@ -25,6 +25,7 @@ class ModelJob:
     cancel_asked: bool = False
     avoided: set[MachineId] = field(default_factory=set)
     result: RunId | None = None
+    failed_on: list[MachineId] = field(default_factory=list)
 
 
 @dataclass
@@ -34,7 +35,13 @@ class ModelMachine:
     facts: MachineFacts
     seen: float
     draining: bool = False
-    faulty: set[Digest] = field(default_factory=set)
+    strikes: set[str] = field(default_factory=set)
+    held_until: float | None = None
+    holds: int = 0
+
+    def forget(self) -> None:
+        """Give it jobs as any other."""
+        self.strikes, self.held_until, self.holds = set(), None, 0
 
 
 @dataclass
@@ -68,7 +75,8 @@ class QueueModel:
             self.machines[machine] = ModelMachine(facts, self.now)
 
     def drain(self, machine: MachineId, *, draining: bool) -> None:
-        self.machines[machine].draining, self.machines[machine].faulty = draining, set()
+        self.machines[machine].draining = draining
+        self.machines[machine].forget()
 
     def cancel(self, job: JobId) -> None:
         found = self.jobs[job]
@@ -87,9 +95,18 @@ class QueueModel:
 
     def next_for(self, machine: MachineId) -> JobId | None:
         """What the machine gets; nothing changes."""
-        if self.machines[machine].draining or any(one.machine == machine for one in self.live()):
+        if (
+            self.machines[machine].draining
+            or self.is_held(machine)
+            or any(one.machine == machine for one in self.live())
+        ):
             return None
         return next((id_ for id_, job in self.jobs.items() if self._may(job, machine)), None)
+
+    def is_held(self, machine: MachineId) -> bool:
+        """Whether it is held back, and not probed yet."""
+        until = self.machines[machine].held_until
+        return until is not None and self.now < until
 
     def leased(self, machine: MachineId, job: JobId, fence: Fence) -> None:
         assert fence not in self.leases
@@ -135,7 +152,11 @@ class QueueModel:
     def _end(self, fence: Fence, ended: Ended, end: RunEnd | None) -> None:
         lease = self.leases[fence]
         job, machine = self.jobs[lease.job], self.machines[lease.machine]
-        found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked)
+        is_own = ended in OWN_FAULTS
+        spared = len(job.failed_on) - job.tally.lost - job.tally.engine < SPARED
+        probe = is_own and machine.held_until is not None and spared
+        found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked, is_probe=probe)
+        job.failed_on += [lease.machine] if is_own else []
         lease.holds = False
         lease.end = end
         if end is not None and found.state in ("done", "failed"):
@@ -144,14 +165,39 @@ class QueueModel:
         job.not_before = self.now + found.delay * self.times.wait
         if found.elsewhere and self._others(job, lease.machine):
             job.avoided.add(lease.machine)
-        machine.faulty = machine.faulty | {job.wish.lock} if ended == "integrity" else set()
-        if len(machine.faulty) >= FAULTS:
-            machine.draining, machine.faulty = True, set()
+        self._judge(lease, ended)
+        if is_own and found.state in ("failed", "quarantined"):
+            self._acquit(job)
+
+    def _judge(self, lease: ModelLease, ended: Ended) -> None:
+        machine, job = self.machines[lease.machine], self.jobs[lease.job]
+        if ended in NEUTRAL:
+            return
+        if ended not in OWN_FAULTS:
+            machine.forget()
+            return
+        strike = job.wish.lock if ended == "integrity" else job.wish.id
+        machine.strikes = set(sorted(machine.strikes | {strike})[: STRIKES + 1])
+        if len(machine.strikes) >= STRIKES:
+            machine.held_until = self.now + self.times.unseen * min(2**machine.holds, 8)
+            machine.holds += 1
+
+    def _acquit(self, job: ModelJob) -> None:
+        on = set(job.failed_on)
+        for machine in [self.machines[one] for one in on] if len(on) > 1 else []:
+            left = machine.strikes - {job.wish.id, job.wish.lock}
+            if left and (len(left) == len(machine.strikes) or len(left) >= STRIKES):
+                machine.strikes = left
+            elif left:
+                machine.strikes, machine.held_until, machine.holds = left, None, 0
+            else:
+                machine.forget()
 
     def _others(self, job: ModelJob, machine: MachineId) -> bool:
         return any(
             id_ != machine
             and not one.draining
+            and one.held_until is None
             and one.seen >= self.now - self.times.unseen
             and id_ not in job.avoided
             and not lacks(job.wish.wants, one.facts)

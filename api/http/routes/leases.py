@@ -57,6 +57,9 @@ _KNOWN = {
     "unseen": 2.5,
     "gone": False,
     "gone_because": None,
+    "held": None,
+    "held_for": 0.0,
+    "skew": 0.012,
     "job": JOB["job"],
 }
 _LEASE = {
@@ -136,7 +139,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
     )
     async def enrol(name: NameIn, data: EnrolIn) -> None:
         """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
-        await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts))
+        await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock)
 
     @post(
         "/machines/{name:str}/departure",

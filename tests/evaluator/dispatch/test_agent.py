@@ -216,13 +216,39 @@ def test_a_lease_whose_answer_was_lost_is_asked_for_again_and_costs_nothing(site
         assert len(connection.exec_driver_sql("SELECT fence FROM leases").all()) == 1
 
 
-def test_a_machine_whose_clock_is_wrong_does_not_fail_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = site.submit()
-    monkeypatch.setattr(site.queue, "_now", lambda: datetime.now(UTC) - timedelta(days=1))
-    site.agent().work(once=True)
-    found = site.job(job)
-    assert (found.state, found.tally.engine) == ("delayed", 1)
-    assert "the clock here says" in (found.reason or "")
+def test_the_runs_of_a_machine_whose_clock_is_wrong_are_recorded_and_its_clock_is_shown(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The times that it reports end with the queue's; ids of runs are made from the queue's time."""
+    jobs = [site.submit() for _ in range(3)]
+    agent = site.agent()
+    agent.clock = lambda: datetime.now(UTC) + timedelta(days=1)
+    ended = RunEnd
+
+    def ahead(**values: object) -> RunEnd:
+        return ended(**(values | {"ended_at": datetime.now(UTC) + timedelta(days=1)}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("evaluator.runner.recording.RunEnd", ahead)
+    for job in jobs:
+        agent.work(once=True)
+        found = site.job(job)
+        assert (found.state, found.tally.total) == ("done", 0), found
+        assert found.run is not None
+        run = site.records.get(found.run)
+        assert run.end is not None
+        assert run.start.started_at <= run.end.ended_at <= datetime.now(UTC)
+    (machine,) = site.queue.machines()
+    assert machine.skew == pytest.approx(86400, abs=60)
+    assert machine.held is None
+
+
+def test_a_clock_that_is_set_is_told_to_the_queue(site: Site) -> None:
+    agent = site.agent()
+    agent._enrol()
+    assert site.queue.machines()[0].skew == pytest.approx(0, abs=60)
+    agent.clock = lambda: datetime.now(UTC) - timedelta(hours=2)
+    assert agent._changes(None) == ()
+    assert site.queue.machines()[0].skew == pytest.approx(-7200, abs=60)
 
 
 class Late(SqlQueue):
@@ -292,9 +318,9 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
             self.lost = None if self.lost == "over" else lost
             return super().lease(machine, boot, nonce)
 
-        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
+        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
             self._lose("enrol")
-            super().enrol(machine, boot, facts)
+            super().enrol(machine, boot, facts, clock)
 
         def release(self, fence: Fence, ended: Ended, reason: str) -> None:
             self._lose("release")
@@ -335,8 +361,8 @@ def test_an_agent_says_whether_it_can_take_any_job(site: Site, processes: bool, 
 
 def test_an_agent_that_is_not_let_in_says_nothing_of_jobs(site: Site) -> None:
     class Shut(SqlQueue):
-        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts) -> None:
-            raise InvalidInputError(f"the token may not enrol {machine} of {boot} as {facts.digest}")
+        def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+            raise InvalidInputError(f"the token may not enrol {machine} of {boot} as {facts.digest} at {clock}")
 
     with pytest.raises(InvalidInputError, match="may not"):
         site.agent(queue=Shut(site.database, site.queue._now, site.times)).work(once=True)

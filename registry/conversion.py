@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from artifacts.errors import InvalidInputError
-from registry.problems import Problems
+from registry.problems import MOST_PROBLEMS, Problems
 from registry.yaml import Document, Place
 
 _SHOWN = 60
@@ -37,7 +38,8 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
         return msgspec.convert(document.value, wanted)
     except msgspec.ValidationError as error:
         found = Problems()
-        for problem in _problems(Place(document), document.value, inspect.type_info(wanted)):
+        problems = _problems(Place(document), document.value, inspect.type_info(wanted))
+        for problem in islice(problems, MOST_PROBLEMS):
             found.add(problem)
         found.refuse()
         raise InvalidInputError(str(error), where=document.name) from error

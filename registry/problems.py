@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+
+MOST_PROBLEMS: Final = 1000
+"""Problems that are kept of one look; what is wrong so often is told often enough."""
 
 
 class EchoError(InvalidInputError):
@@ -28,7 +32,7 @@ class Problems:
     def add(self, error: BenchlockError) -> None:
         """Keep an error, and those that were found with it."""
         for one in error.problems or (error,):
-            if (one.what, one.where) not in self._known:
+            if (one.what, one.where) not in self._known and len(self.found) < MOST_PROBLEMS:
                 self.found.append(one)
                 self._known.add((one.what, one.where))
 

@@ -54,6 +54,9 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         prompt=threads(settings.prompt_threads),
         ends=threads(settings.end_threads),
         ask=threads(settings.ask_threads, settings.ask_seconds),
+        inspect=Work(
+            settings.inspect_threads, settings.inspect_waiting, at_once=at_once, patience=settings.lock_seconds
+        ),
         long=threads(settings.long_threads, patience=None),
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
+from litestar.types import HTTPScope
 
 from api.http.limits import TooManyRequestsError, address_of
+from api.http.patience import announced
 from api.http.settings import Bound
 from api.http.work import BusyError
 from registry.access.actors import acting
@@ -21,6 +23,8 @@ WAIT: Final = {"at_once": "wait"}
 READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}
 ASK: Final = {"at_once": "ask"}
+LONG_BODY: Final = {"at_once": "publish", "at_once_above": 1 << 18}
+"""A body takes a place where it has more bytes than that, or does not say how many it has."""
 
 
 class Places:
@@ -61,7 +65,11 @@ def place_with(places: Places) -> Any:  # noqa: ANN401 - Litestar's own type of 
     """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        sort = route.opt.get("at_once")
+        sort, above = route.opt.get("at_once"), route.opt.get("at_once_above")
+        if above is not None:
+            size = announced(cast("HTTPScope", connection.scope))
+            if size is not None and size <= above:
+                return
         if sort is not None and LEAVE.get() is None:
             LEAVE.set(places.take(str(sort), f"{acting().id} {address_of(connection)}"))
 

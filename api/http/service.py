@@ -19,9 +19,9 @@ class Service:
 
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
     who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
-    searched for, ``long`` for what reads all that there is, ``send`` for the pieces of blobs on their way out,
-    which have the memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked
-    for is ``work``.
+    searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all that there
+    is, ``send`` for the pieces of blobs on their way out, which have the memory of ``windows``; other large answers
+    have that of ``whole_answers``. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -31,6 +31,7 @@ class Service:
     prompt: Work
     ends: Work
     ask: Work
+    inspect: Work
     long: Work
     send: Work
     windows: SendMemory
@@ -43,4 +44,4 @@ class Service:
     @property
     def works(self) -> tuple[Work, ...]:
         """All threads."""
-        return self.work, self.prompt, self.ends, self.ask, self.long, self.send
+        return self.work, self.prompt, self.ends, self.ask, self.inspect, self.long, self.send

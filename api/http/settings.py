@@ -29,9 +29,10 @@ AT_ONCE: Final = MappingProxyType(
         "send": Bound(32, 96),
         "read": Bound(48, 160),
         "ask": Bound(64, 128),
+        "publish": Bound(8, 16),
     }
 )
-"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained.
+"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, publishes at length.
 
 The rest of the connections is for what is over soon, beats before all.
 """
@@ -41,15 +42,17 @@ The rest of the connections is for what is over soon, beats before all.
 class Settings:
     """Bounds of the service: bytes, seconds, threads.
 
-    ``usual_body`` is of a body that is read into memory, ``largest_body`` of a manifest, a lock or a run's end;
+    ``usual_body`` is of a body that is read into memory, ``largest_body`` of a lock or a run's end,
+    ``largest_publication`` of a manifest with its text, of which ``most_values`` are values;
     ``body_seconds`` how long a client may be silent while it sends one, or takes none of an answer, and ``least_rate``
     how many bytes a second come, or are taken, at least; ``at_once`` is of requests that take long; ``rate`` how many
     requests a second a client may make, ``strangers`` how many may come from one address without a valid token.
 
     ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
     ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``ask_threads``
-    resolve and explain, for which ``ask_seconds`` are waited; ``long_threads`` read all that there
-    is; the others wait ``lock_seconds`` for the store while its garbage is collected.
+    resolve and explain, for which ``ask_seconds`` are waited; ``inspect_threads`` publish versions with files, each
+    with one child process that reads them, and ``inspect_waiting`` publications may wait for one; ``long_threads`` read
+    all that there is; the others wait ``lock_seconds`` for the store while its garbage is collected.
 
     ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
     large answers.
@@ -63,6 +66,8 @@ class Settings:
 
     usual_body: int = 1 << 20
     largest_body: int = 16 << 20
+    largest_publication: int = 8 << 20
+    most_values: int = 100_000
     rate: float = 10_000.0
     strangers: float = 100.0
     body_seconds: float = 30.0
@@ -73,6 +78,8 @@ class Settings:
     end_threads: int = 2
     ask_threads: int = 3
     ask_seconds: float = 60.0
+    inspect_threads: int = 2
+    inspect_waiting: int = 64
     long_threads: int = 2
     send_threads: int = 4
     lock_seconds: float = 10.0

@@ -56,13 +56,23 @@ def check_coco(split: Split, content: Content, classes: Classes | None, where: s
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
             raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
     folder = f"{str(split.images).rstrip('/')}/"
-    wrong = [fault for picture in found.images if (fault := _picture_error(picture, folder, path, content))]
-    wrong += [content.error(what, path, step) for what, step in _faults(found, classes)]
-    for fault in wrong[:_SHOWN]:
-        problems.add(fault)
-    if len(wrong) > _SHOWN:
-        problems.add(content.error(f"{len(wrong) - _SHOWN} more entries of {path} are wrong", place))
+    count = 0
+    for count, fault in enumerate(_all_faults(found, folder, path, content, classes), start=1):
+        if count <= _SHOWN:
+            problems.add(fault)
+    if count > _SHOWN:
+        problems.add(content.error(f"{count - _SHOWN} more entries of {path} are wrong", place))
     return len(found.images)
+
+
+def _all_faults(
+    found: _Coco, folder: str, path: str, content: Content, classes: Classes | None
+) -> Iterator[InvalidInputError]:
+    for picture in found.images:
+        if fault := _picture_error(picture, folder, path, content):
+            yield fault
+    for what, step in _faults(found, classes):
+        yield content.error(what, path, step)
 
 
 def _picture_error(picture: _Picture, folder: str, path: str, content: Content) -> InvalidInputError | None:

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from api.http.conditional import JSON, Encoded
 from api.http.documented import answers, content
 from api.http.guards import PUBLISH
+from api.http.places import LONG_BODY
 from api.http.service import Service
 from api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
 from artifacts.digest import Digest
@@ -56,7 +57,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/artifacts",
-        opt=PUBLISH,
+        opt=PUBLISH | LONG_BODY | {"most_values": service.settings.most_values},
         status_code=200,
         summary="Publish a version",
         responses=answers(
@@ -71,8 +72,12 @@ def routes(service: Service) -> Router:
         ),
     )
     async def publish(data: PublicationIn) -> Encoded:
-        """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first."""
-        done = await service.work.do(published, data)
+        """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first.
+
+        Files are read by a process with limits: 1 GiB of memory, 60 seconds of processor time, 300 seconds.
+        """
+        work = service.inspect if data.manifest.get("files") else service.work
+        done = await work.do(published, data)
         return Encoded(msgspec.json.encode(done), JSON, {}, status=201 if done.changed and not data.dry_run else 200)
 
     def marked(data: Yank) -> Yanked:
@@ -95,5 +100,5 @@ def routes(service: Service) -> Router:
         "",
         route_handlers=[publish, yank],
         tags=["artifacts"],
-        request_max_body_size=service.settings.largest_body,
+        request_max_body_size=service.settings.largest_publication,
     )

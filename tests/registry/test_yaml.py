@@ -180,3 +180,19 @@ def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> No
         todos = {todo.line for todo in open_todos(text)}
         rest = "".join(f"{line}\n" for number, line in enumerate(lines, 1) if number not in todos)
         assert read(rest or "~", "f.yaml").value == read(text, "f.yaml").value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"k{number}: 1\n" for number in range(200_000)),
+        "[" + "1," * 200_000 + "1]",
+        b"a: " + b"x" * (5 << 20),
+    ],
+)
+def test_a_text_that_would_take_long_is_not_parsed(text: bytes | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.yaml._events", None)
+    for reader in (read, read_tolerantly):
+        with pytest.raises(InvalidInputError, match="the text has more than") as raised:
+            reader(text, "m.yaml")
+        assert raised.value.where == "m.yaml"

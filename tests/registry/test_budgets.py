@@ -1,0 +1,101 @@
+"""The budget of one foreign file: what exceeds it is refused, and the limit is named."""
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from typing import BinaryIO, cast
+
+import pytest
+
+from registry.inspection.archives import faults
+from registry.inspection.arrays import read_array
+from registry.inspection.budgets import Meter, OverBudgetError, read_lines, read_whole
+from registry.inspection.code import reasons
+from registry.inspection.parquet import read_footer
+from registry.inspection.pickles import foreign_globals
+from registry.inspection.protobuf import MalformedError, Visits
+from registry.inspection.safetensors import read_header
+
+
+def stream(content: bytes) -> BinaryIO:
+    return io.BytesIO(content)
+
+
+def test_a_document_and_a_line_are_bounded() -> None:
+    assert read_whole(stream(b"x" * 10), 10) == b"x" * 10
+    with pytest.raises(OverBudgetError, match="has more than 10 bytes"):
+        read_whole(stream(b"x" * 11), 10)
+    assert list(read_lines(stream(b"123456789\na"), 10)) == [b"123456789\n", b"a"]
+    with pytest.raises(OverBudgetError, match="has a line of more than 10 bytes"):
+        list(read_lines(stream(b"12345678901\n"), 10))
+
+
+def test_a_meter_bounds_each_read_and_all_of_them() -> None:
+    meter = cast("BinaryIO", Meter(stream(b"x" * 100), largest=10, most=25))
+    assert len(meter.read(10)) == 10
+    with pytest.raises(OverBudgetError, match="a part of more than 10 bytes"):
+        meter.read(1 << 62)
+    meter = cast("BinaryIO", Meter(stream(b"x" * 100), most=25))
+    meter.read(20)
+    with pytest.raises(OverBudgetError, match="unpacks to more than 25 bytes"):
+        meter.read(20)
+    assert Meter(stream(b"abc"), largest=10).read(1 << 62) == b"abc"
+
+
+def safetensors(header: object) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.parametrize("shape", [[1 << 63], [-1], [1.5], ["1"], [[1]]])
+def test_sizes_of_a_safetensors_shape(shape: list[object]) -> None:
+    content = safetensors({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}})
+    with pytest.raises(MalformedError, match="has a shape of no sizes"):
+        read_header(stream(content), len(content))
+
+
+def test_axes_of_a_safetensors_shape() -> None:
+    content = safetensors({"a": {"dtype": "F32", "shape": [1] * 65, "data_offsets": [0, 0]}})
+    with pytest.raises(OverBudgetError, match="more than 64 axes"):
+        read_header(stream(content), len(content))
+
+
+def test_headers_are_bounded() -> None:
+    large = (16 << 20) + 1
+    with pytest.raises(OverBudgetError, match="has a header of more than 16 MiB"):
+        read_header(stream(struct.pack("<Q", large) + bytes(large)), large + 8)
+    footer = b"PAR1" + bytes(large) + struct.pack("<I", large) + b"PAR1"
+    with pytest.raises(OverBudgetError, match="has a footer of more than 16 MiB"):
+        read_footer(stream(footer))
+    header = b"\x93NUMPY\x02\x00" + struct.pack("<I", 10_001) + b"(" * 10_001
+    with pytest.raises(OverBudgetError, match="whose header has more than 10000 bytes"):
+        read_array(stream(header), "x")
+
+
+def test_members_of_an_archive_are_bounded() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for number in range(20_001):
+            archive.writestr(f"{number}", b"")
+    with pytest.raises(OverBudgetError, match="more than 20000 members"):
+        list(faults(file))
+    file.seek(0)
+    with pytest.raises(OverBudgetError, match="more than 20000 members"):
+        reasons(file)
+
+
+def test_a_long_name_in_a_pickle_is_cut_and_is_never_harmless() -> None:
+    name = b"A" * 990 + b"Storage" + b"B" * 100_000
+    content = b"\x80\x02ctorch\n" + name + b"\n)R."
+    (found,) = foreign_globals(stream(content))
+    assert len(found) < 1010
+    assert found.endswith("…")
+    assert foreign_globals(stream(pickle.dumps({"a": [1.0, "b"]}))) == frozenset()
+
+
+def test_fields_of_a_file_are_counted() -> None:
+    visits = Visits(fields=10_000_000)
+    with pytest.raises(OverBudgetError, match="more than 10000000 fields"):
+        visits.count()

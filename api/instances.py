@@ -10,10 +10,11 @@ import fcntl
 import json
 import os
 import secrets
+import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
@@ -41,9 +42,19 @@ _RUNNING: Final = text(
 )
 
 
+def end_this_process() -> None:
+    """Tell the service of this process to end in order."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextmanager
-def running_service(home: Path, database: Engine) -> Iterator[None]:
+def running_service(home: Path, database: Engine, end: Callable[[], None] = end_this_process) -> Iterator[None]:
     """Be one of the services of the registry in ``home`` for as long as the context is held.
+
+    Args:
+        home: The folder of the registry.
+        database: Its database.
+        end: Is called where a service of another folder has the database by the time that it was started again.
 
     Raises:
         RefusedError: Another service has the registry, on SQLite; or serves it from another folder, on PostgreSQL.
@@ -56,7 +67,7 @@ def running_service(home: Path, database: Engine) -> Iterator[None]:
     service = _Service(home, database)
     service.register()
     ended = threading.Event()
-    watch = threading.Thread(target=service.watch, args=(ended,), name="service-lock", daemon=True)
+    watch = threading.Thread(target=service.watch, args=(ended, end), name="service-lock", daemon=True)
     watch.start()
     try:
         yield
@@ -149,8 +160,11 @@ class _Service:
             self.withdraw()
             raise
 
-    def watch(self, ended: threading.Event) -> None:
-        """Take the lock again where its session has ended, as with a database that was started again."""
+    def watch(self, ended: threading.Event, end: Callable[[], None]) -> None:
+        """Take the lock again where its session has ended, as with a database that was started again.
+
+        Call ``end`` where a service of another folder has the database by then.
+        """
         from api.http.logs import log  # noqa: PLC0415 - only a service has such a log
 
         while not ended.wait(_SECONDS):
@@ -162,6 +176,10 @@ class _Service:
                 self._end()
                 try:
                     self.register()
+                except RefusedError as error:
+                    log.error("the service ends", extra={"fields": {"reason": error.what}})
+                    end()
+                    return
                 except BenchlockError as error:
                     log.error("the service is not registered", extra={"fields": {"reason": error.what}})
 

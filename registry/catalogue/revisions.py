@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from artifacts.errors import UnavailableError
 
 _EXPECTED: Final = "schema_revision"
+_VERSION: Final = "SELECT version_num FROM alembic_version"
 
 
 class SchemaRevisionError(UnavailableError):
@@ -59,5 +60,10 @@ def require_expected_revision(connection: Connection) -> None:
 
 
 def _read_version(connection: Connection) -> str | None:
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if connection.dialect.name == "sqlite":  # past SQLAlchemy: every write transaction asks
+        cursor = connection.connection.cursor()
+        cursor.execute(_VERSION)
+        row = cursor.fetchone()
+        return row[0] if row else None
+    found: str | None = connection.exec_driver_sql(_VERSION).scalar()
     return found

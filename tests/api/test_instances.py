@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,4 +123,23 @@ def test_a_service_registers_again_where_the_server_ended_its_session(
             pytest.fail("the service did not register again")
         (file,) = (on_server.registry / "services").iterdir()
         assert json.loads(file.read_bytes())["pid"] == os.getpid()
+    engine.dispose()
+
+
+def test_a_service_ends_where_another_folder_s_has_the_database_by_then(
+    on_server: Commands, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(instances, "_SECONDS", 1.0)
+    engine, told = open_server(on_server.variables["BENCHLOCK_DATABASE"]), threading.Event()
+    other = tmp_path / "other"
+    other.mkdir()
+    with running_service(on_server.registry, engine, told.set):
+        for _ in range(200):
+            with suppress(RefusedError), running_service(other, engine, told.set):
+                assert told.wait(60)
+                break
+            postgresql.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'benchlock serve%'"
+            )
+        assert told.is_set()
     engine.dispose()

@@ -3,7 +3,6 @@
 import click
 
 from api.cli.invocation import Invocation
-from api.cli.output import say
 from artifacts.errors import InvalidInputError
 
 _PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such a one says who asks. May be repeated."
@@ -19,12 +18,13 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
     from api.http.app import create_app  # noqa: PLC0415 - no other command needs a server
     from api.http.guards import Open, is_loopback  # noqa: PLC0415
-    from api.http.logs import log_to_stderr  # noqa: PLC0415
+    from api.http.logs import log, log_to_stderr  # noqa: PLC0415
     from api.http.serving import serve as serve_app  # noqa: PLC0415
     from api.instances import running_service  # noqa: PLC0415
     from api.wiring import now, open_tokens  # noqa: PLC0415
     from registry.access.gate import Gate  # noqa: PLC0415
 
+    log_to_stderr()
     if is_open and not is_loopback(host):
         raise InvalidInputError(
             f"--open lets in whoever reaches {host}, and that may be anyone",
@@ -40,6 +40,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     registry = invocation.folder
     with running_service(registry.home, registry.database):
         app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
-        log_to_stderr()
         place = f"[{host}]" if ":" in host else host
-        serve_app(app, host, port, lambda: say(f"{registry.home} is served at http://{place}:{port}"), proxies)
+        url = f"http://{place}:{port}"
+        started = {"url": url, "registry": str(registry.home)}
+        serve_app(app, host, port, lambda: log.info(f"serving at {url}", extra={"fields": started}), proxies)

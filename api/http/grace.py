@@ -21,6 +21,8 @@ class Grace:
         self._until: float | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self.is_over = False
+        self.cut = 0
+        """Requests that were cut."""
 
     def begin(self) -> None:
         """The service was told to end."""
@@ -46,5 +48,6 @@ class Grace:
 
     def _cut(self) -> None:
         self.is_over = True
+        self.cut = len(self._under_way)
         for one in self._under_way:
             one.cancel()

@@ -35,6 +35,8 @@ _MORE_SECONDS: Final = 5
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], proxies: Sequence[str] = ()) -> None:
     """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached.
 
+    The process exits with 1 where something was still going on when its time was over.
+
     ``proxies`` are those in front of it, as ``behind`` takes them.
 
     Raises:
@@ -47,10 +49,17 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     uvloop.run(_serve(app, asked, found, listening))
     service = app.state.service
     # The interpreter would wait for its threads, hours where they read everything.
-    if any(one.is_busy for one in service.works):
-        log.warning("ended in the middle of something, which is as if the machine had failed")
+    busy = any(one.is_busy for one in service.works)
+    if not busy and not service.grace.cut:
+        return
+    log.warning(
+        "stopped before all requests were done, as if the machine had failed",
+        extra={"fields": {"cut": service.grace.cut, "threads_busy": busy}},
+    )
+    if busy:
         logging.shutdown()
         os._exit(1)
+    raise SystemExit(1)
 
 
 def _open_more() -> None:

@@ -69,10 +69,75 @@ def test_what_a_service_uses_is_declared_and_files_of_the_project_are_there(file
         assert names_of(service.get("networks")) <= names_of(whole.get("networks"))
         assert names_of(service.get("secrets")) <= names_of(whole.get("secrets"))
         assert names_of(service.get("depends_on")) <= names_of(whole["services"])
-        assert re.fullmatch(r"[a-z]+:[0-9.]+", service["image"]), "an image without a version"
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             assert source in whole["volumes"] or source.startswith("./deploy/tls/") or (ROOT / source).is_file(), source
+
+
+PINNED = re.compile(r"[a-z0-9./-]+@sha256:[0-9a-f]{64}")
+REQUIRED = re.compile(
+    r"\$\{[A-Z]+_IMAGE:\?[a-z]+:[a-z0-9.-]+ by its digest, ([a-z]+)@sha256:….*docs/deployment\.md.*\}"
+)
+"""A variable without which compose does nothing, and says what to write."""
+
+
+def is_pinned(image: str) -> bool:
+    return bool(PINNED.fullmatch(image) or REQUIRED.fullmatch(image))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_image_is_named_by_its_digest_or_built_on_one_that_is(file: str) -> None:
+    for service in services_of(file).values():
+        if "build" in service:
+            assert is_pinned(service["build"]["args"]["BASE"])
+        else:
+            assert is_pinned(service["image"]), service["image"]
+    assert not any(
+        map(is_pinned, ("nginx:1.28", "nginx", "nginx@sha256:12", "${NGINX_IMAGE}", "${NGINX_IMAGE:-nginx}"))
+    )
+
+
+PROXY_CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_service_has_no_more_than_it_needs(file: str) -> None:
+    for name, service in services_of(file).items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert set(service.get("cap_add", ())) <= (PROXY_CAPABILITIES if name == "proxy" else set()), name
+        assert service["read_only"] is True, name
+        assert "/tmp" in service["tmpfs"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
+        assert service["pids_limit"] > 0, name
+
+
+def test_database_and_store_are_in_a_network_without_a_way_out() -> None:
+    services, networks = services_of(TEAM), document(TEAM)["networks"]
+    assert networks["back"]["internal"] is True
+    for name in ("database", "store"):
+        assert services[name]["networks"] == ["back"]
+        assert "ports" not in services[name]
+    both = names_of(services["proxy"]["networks"]) & names_of(services["benchlock"]["networks"])
+    assert both == {"back"}, "the service knows the proxy by its address in this one"
+
+
+def test_the_commands_of_a_team_name_its_file() -> None:
+    text = (ROOT / "docs" / "deployment.md").read_text()
+    commands = re.findall(r"docker compose [^`\n]*", text)
+    of_team = [one for one in commands if "--file compose.team.yaml" in one]
+    for command in set(commands) - set(of_team):
+        assert not re.search(r"\b(proxy|database|store)\b", command), f"{command} is a team's"
+    steps = (
+        "up --build",
+        "build",
+        "stop benchlock",
+        "exec database pg_dump",
+        "run --rm benchlock db upgrade",
+        "up --detach",
+    )
+    for step in steps:
+        assert any(one.startswith(f"docker compose --file compose.team.yaml {step}") for one in of_team), step
 
 
 def test_nothing_but_the_proxy_is_reached_from_elsewhere() -> None:
@@ -89,6 +154,12 @@ def test_compose_accepts_it(file: str) -> None:
     if shutil.which("docker-compose") is None:
         pytest.skip("needs docker-compose (Debian: apt-get install docker-compose)")
     variables = {"BENCHLOCK_NAME": "bench.example.org", "POSTGRES_PASSWORD": "secret", "PATH": "/usr/bin:/bin"}
+    command = ["docker-compose", "--file", ROOT / file, "config"]
+    without = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert without.returncode != 0
+    assert "by its digest" in without.stderr
+    names = ("PYTHON", "NGINX", "POSTGRES", "REGISTRY")
+    variables |= {f"{name}_IMAGE": f"{name.lower()}@sha256:{'0' * 64}" for name in names}
     done = subprocess.run(
         ["docker-compose", "--file", ROOT / file, "config"], env=variables, capture_output=True, text=True, check=False
     )

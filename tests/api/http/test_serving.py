@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -14,9 +14,9 @@ import pytest
 
 from api.http.listening import listen
 from artifacts.errors import UnavailableError
-from tests.support.commands import Commands
+from tests.support.commands import BENCHLOCK, Commands
 from tests.support.registry_server import free_port
-from tests.support.serving import Served, service
+from tests.support.serving import Served, service, tuned_service
 
 ROOT = Path(__file__).parents[3]
 
@@ -143,6 +143,61 @@ def test_it_ends_though_something_takes_for_ever_and_says_so_to_who_waits(tmp_pa
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert "InvalidState" not in log
+
+
+def test_an_upload_that_does_not_end_is_cut_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    with tuned_service(tmp_path / "registry", "last_seconds=0.3") as found:
+        path = f"/v1/blobs/uploads?digest=sha256:{'0' * 64}"
+        with _connected(found.port) as connection:
+            sent = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n".encode()
+            connection.sendall(sent + b"x" * 1000)
+            _until(lambda: "benchlock_requests_under_way 2.0" in httpx.get(f"{found.url}/v1/metrics").text)
+            assert found.end() == 1
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        lines = [json.loads(line) for line in found.log.read_text().splitlines()]
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert [line["cut"] for line in lines if line["level"] == "warning"] == [1]
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# Writes to standard error in all the ways that a Python program has.
+WRITES = """
+import logging, sys, threading, warnings
+from api.http.logs import log_to_stderr
+log_to_stderr()
+warnings.warn("of a warning")
+logging.getLogger("library").error("of a library")
+print("of print", file=sys.stderr)
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+raise RuntimeError("of an exception")
+"""
+
+
+def test_all_of_standard_error_is_json() -> None:
+    done = subprocess.run([sys.executable, "-c", WRITES], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 1
+    assert [line["level"] for line in lines] == ["warning", "error", "error", "critical", "critical"]
+    text = "\n".join(f"{line['message']} {line.get('error', '')}" for line in lines)
+    for part in ("of a warning", "of a library", "of print", "ZeroDivisionError", "of an exception"):
+        assert part in text
+
+
+def test_a_service_that_does_not_start_says_why_in_json(served: Served, tmp_path: Path) -> None:
+    command = [BENCHLOCK, "serve", "--open", "--port", str(served.port)]
+    environment = Commands(tmp_path / "registry").environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 5
+    assert any("in use" in line["message"] for line in lines)
 
 
 def _connected(port: int) -> socket.socket:

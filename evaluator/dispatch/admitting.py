@@ -3,19 +3,74 @@
 Another machine says it, and whoever reads it later believes it.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select, text
 
-from artifacts.errors import InvalidInputError
+from artifacts.canonical import canonical
+from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.held import SKEW
-from evaluator.dispatch.queue import FencedError, JobWish
+from evaluator.dispatch.matching import MachineFacts
+from evaluator.dispatch.queue import FencedError, JobWish, MachineId
+from evaluator.dispatch.tables import jobs
 from evaluator.records.documents import bound_start
 from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_end, check_start
 from evaluator.records.tables import runs
 from registry.access.actors import acting
+
+LARGEST_FACTS: Final = 16 << 10
+"""Bytes of the facts of a machine as a document."""
+MOST_WAITING: Final = 10_000
+"""So many queued jobs may a token have that is no administrator's."""
+
+
+def check_facts(facts: MachineFacts, machine: MachineId) -> None:
+    """Check that the facts of a machine are of the usual size and in plain text: everybody who lists machines has them.
+
+    Raises:
+        InvalidInputError: they are too large, or a text has control characters.
+    """
+    size = len(canonical(facts.document()))
+    if size > LARGEST_FACTS:
+        raise InvalidInputError(
+            f"the facts of {machine} have {size} bytes, and at most {LARGEST_FACTS} are kept", where=machine
+        )
+    for name, one in _texts(facts.document()):
+        if not one.isprintable():
+            raise InvalidInputError(
+                f"{name} of {machine} has control characters", where=f"facts.{name}", next_step="send plain text"
+            )
+
+
+def check_waiting(connection: Connection) -> None:
+    """Check that whoever acts has room for another queued job.
+
+    Raises:
+        RefusedError: they have as many as a token may have.
+    """
+    actor = acting()
+    if actor.scopes.allow("admin"):
+        return
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c.owner == actor.id).limit(MOST_WAITING)
+    if connection.execute(select(func.count()).select_from(own.subquery())).scalar_one() >= MOST_WAITING:
+        raise RefusedError(
+            f"{actor.id} has {MOST_WAITING} queued jobs already", next_step="wait until some have run, or cancel some"
+        )
+
+
+def _texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """The texts of a document with where they are."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _texts(one, f"{name}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from _texts(one, f"{name}.{number}")
 
 
 def check_same(job: Row[Any], wish: JobWish) -> None:

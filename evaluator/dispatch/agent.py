@@ -346,7 +346,8 @@ class Agent:
 
 def facts_of(host: Host, engine: str | None) -> MachineFacts:
     """The facts of a machine, as the queue holds conditions against them."""
-    return MachineFacts(host.facts, engine, host.cpu_model, host.kernel, host.governor)
+    known = replace(host.facts, without=" ".join(host.facts.without.split()))  # a driver's message may have lines
+    return MachineFacts(known, engine, host.cpu_model, host.kernel, host.governor)
 
 
 def _is_able(facts: MachineFacts) -> bool:

@@ -130,6 +130,7 @@ class Queue(Protocol):
 
         Raises:
             UnknownNameError: it has not.
+            RefusedError: the token has as many queued jobs as it may have.
             InvalidInputError: another job has its id.
             ForbiddenError: another token submitted it.
         """
@@ -158,6 +159,7 @@ class Queue(Protocol):
         Raises:
             ForbiddenError: another token enrolled it.
             RefusedError: this one has enrolled as many as it may.
+            InvalidInputError: the facts are too large, or a text in them has control characters.
         """
 
     def depart(self, machine: MachineId) -> None:

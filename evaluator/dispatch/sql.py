@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining, withdrawing
-from evaluator.dispatch.admitting import check_again, check_begun, check_over, check_same
+from evaluator.dispatch.admitting import check_again, check_begun, check_facts, check_over, check_same, check_waiting
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
 from evaluator.dispatch.holding import release_machine
@@ -99,6 +99,7 @@ class SqlQueue:
             return explaining.explain(connection, job, self._moment(connection))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        check_facts(facts, machine)
         with writing(self._database) as connection:
             moment = self._moment(connection)
             skew = None if clock is None else round((clock - moment.at).total_seconds(), 3)
@@ -215,6 +216,7 @@ class SqlQueue:
     def _insert(self, connection: Connection, wish: JobWish) -> None:
         if connection.execute(select(locks.c.id).where(locks.c.id == wish.lock)).first() is None:
             raise UnknownNameError(f"the registry has no lock {wish.lock}", next_step="store the lock first")
+        check_waiting(connection)
         values = {
             "id": wish.id,
             "lock": wish.lock,

@@ -757,6 +757,38 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
             bench.enrol(3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cpu_model": "x" * (1 << 20)}, "bytes, and at most 16384 are kept"),
+        ({"kernel": "Linux\nm2  free  another line"}, "kernel of m1 has control characters"),
+        ({"host": replace(facts().host, os="linux\x1b[2J")}, "host.os of m1 has control characters"),
+        ({"host": replace(facts().host, cpus=10**30)}, "canonical JSON"),
+    ],
+    ids=["large", "lines", "escapes", "numbers"],
+)
+def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        bench.enrol(1, what=replace(facts(), **changes))  # type: ignore[arg-type]
+    assert bench.queue.machines() == []
+
+
+def test_a_token_has_so_many_queued_jobs_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.dispatch.admitting.MOST_WAITING", 2)
+    with acting_as(MINE):
+        bench.enrol(1)
+        first = wish()
+        bench.queue.submit(first)
+        bench.submit()
+        with pytest.raises(RefusedError, match="2 queued jobs already"):
+            bench.submit()
+        bench.queue.submit(first)  # the same again
+        bench.lease(1)
+        bench.submit()
+    with acting_as(OTHER):
+        bench.submit()
+
+
 def test_machines_are_listed_however_many_there_are(bench: Bench) -> None:
     bench.enrol(1, 2, 3, 4, 5)
     assert [one.id for one in bench.queue.machines()] == ["m1", "m2", "m3", "m4", "m5"]

@@ -1,6 +1,8 @@
 """What workers ask of a server, where that is more than a queue in a database is asked."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -93,3 +95,57 @@ def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lea
     fitting = msgspec.to_builtins(over_on_wire(replace(odd, metrics=())))
     done = client.put(path, json={"run": start.id, "end": fitting})
     assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
+
+
+FACTS = facts().document()
+NUMBER = 10**400
+HOSTILE = [
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": FACTS | {"cpu_model": "x" * (900 << 10)}}),
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": FACTS | {"kernel": "a\nm2  free"}}),
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": FACTS | {"host": FACTS["host"] | {"cpus": 10**19}}}),
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": FACTS | {"engine": "\ud800"}}),
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": []}),
+    ("PUT", "/v1/machines/m9", {"boot": "x" * 65, "facts": FACTS}),
+    ("PUT", "/v1/machines/m9", {"boot": BOOT, "facts": FACTS, "clock": "2026-11-21T12:00:00"}),
+    ("POST", "/v1/leases", {"machine": "m1", "boot": BOOT, "nonce": "a b"}),
+    ("POST", "/v1/leases", {"machine": "m1", "boot": BOOT, "wait": 1e9}),
+    ("POST", "/v1/leases/1/release", {"ended": "lost", "reason": "x"}),
+    ("POST", "/v1/leases/1/release", {"ended": "returned", "reason": "x" * 4001}),
+    ("PATCH", "/v1/leases/1", {"phase": "done"}),
+    ("PATCH", f"/v1/leases/{NUMBER}", {"phase": "measuring"}),
+]
+
+
+@pytest.mark.usefixtures("lease")
+@pytest.mark.parametrize(("method", "path", "body"), HOSTILE)
+def test_what_no_worker_says_is_a_problem_and_changes_nothing(
+    client: Client, registry: Registry, method: str, path: str, body: dict[str, Any]
+) -> None:
+    before = open_queue(registry).jobs(), [one.id for one in open_queue(registry).machines()]
+    answer = client.request(method, path, content=json.dumps(body), headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 404, 413, 422), answer.text[:500]
+    assert (open_queue(registry).jobs(), [one.id for one in open_queue(registry).machines()]) == before
+
+
+@pytest.mark.parametrize("clock", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_the_clock_of_a_machine_may_say_anything(client: Client, registry: Registry, clock: str) -> None:
+    answer = client.put("/v1/machines/m9", json={"boot": BOOT, "facts": FACTS, "clock": clock})
+    assert answer.status_code == 204, answer.text
+    (found,) = open_queue(registry).machines()
+    assert found.skew is not None
+    assert abs(found.skew) > 1e10
+
+
+def test_a_lease_that_is_over_or_another_s_takes_nothing_whoever_says_it(
+    client: Client, registry: Registry, lease: Lease, lock: Lock
+) -> None:
+    """Ends that are replayed, fences that are guessed, runs of another lease."""
+    sent, end = begun_on_wire(start_of(lock)), over_on_wire(END)
+    for fence in (lease.fence + 1, 10**17):
+        assert client.post(f"/v1/leases/{fence}/run", content=msgspec.json.encode(sent)).json() == {"start": None}
+        body = msgspec.json.encode({"run": sent.id, "end": end})
+        assert client.put(f"/v1/leases/{fence}/run", content=body).status_code in (400, 409, 422)
+        assert client.patch(f"/v1/leases/{fence}", json={"phase": "measuring"}).json() == {"answer": "lost"}
+        assert client.post(f"/v1/leases/{fence}/release", json={"ended": "engine", "reason": "x"}).status_code == 204
+    assert open_queue(registry).job(lease.job).state == "leased"
+    assert open_queue(registry).holds(lease.fence)

@@ -54,8 +54,10 @@ def back_up(registry: Registry, folder: Path, progress: "Progress") -> Copied:
     """Bring the backup in ``folder`` up to date, or make it; until that is done, what lies there stays as it was.
 
     Raises:
+        DamagedDatabaseError: The database is damaged; nothing was copied.
         UnavailableError: the folder cannot be written.
     """
+    _refuse_damaged(registry)
     said = _of(registry)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,6 +107,15 @@ def restore(location: str, folder: Path, progress: "Progress") -> Copied:
     except OSError as error:
         raise _unwritable(home, error) from error
     return found
+
+
+def _refuse_damaged(registry: Registry) -> None:
+    """Raise unless the database holds what was recorded: its backup would take the place of a good one."""
+    found = databases.check(registry.database).damaged
+    if found:
+        error = type(found[0])(found[0].what, where=found[0].where, next_step=found[0].next_step)
+        error.problems = found
+        raise error
 
 
 def _blobs(registry: Registry, folder: Path, progress: "Progress") -> Copied:

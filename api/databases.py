@@ -19,6 +19,9 @@ from registry.catalogue.database import open_engine, open_server, place_of
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from registry.catalogue.chain import Head
+    from registry.catalogue.integrity import DatabaseReport
+
 VARIABLE = "BENCHLOCK_DATABASE"
 FILE = "registry.sqlite"
 _DECISION = "database.json"
@@ -142,6 +145,23 @@ def take_over(home: Path, owner: str) -> None:
         write_down(home / _DECISION, {"database": place_of(database), "owner": owner})
     finally:
         database.dispose()
+
+
+def check(database: "Engine", noted: "Head | None" = None) -> "DatabaseReport":
+    """Check the whole database: its schema, its pages, the chain of records and every record.
+
+    Args:
+        database: The database of a registry.
+        noted: A head of the chain of records that was noted before.
+
+    Raises:
+        UnavailableError: The database cannot be used.
+    """
+    from migrations.comparison import find_changes  # noqa: PLC0415 - `verify` and `backup` alone need it
+    from migrations.schema import METADATA  # noqa: PLC0415
+    from registry.catalogue.integrity import check_database  # noqa: PLC0415
+
+    return check_database(database, METADATA, noted, find_changes)
 
 
 def describe(database: "Engine", home: Path) -> str:

@@ -12,6 +12,8 @@ from api.faults import EXIT_INTEGRITY
 from artifacts.errors import IntegrityError
 
 if TYPE_CHECKING:
+    from api.client.registry import Json
+    from evaluator.runner.host import Host
     from registry.hosts import HostFacts
     from registry.lockfile import Lock
 
@@ -28,18 +30,31 @@ _NO_ENGINE = (
     help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything.",
 )
 @click.option("--remote", is_flag=True, help="Read them from the OCI repository, not from what is kept of it here.")
+@click.option(
+    "--head", metavar="SEQ:DIGEST", help="Require that the chain of records still has this head, noted from before."
+)
 @click.pass_obj
-def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool) -> None:
-    """Read the bytes again and compare them with their digests."""
+def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, head: str | None) -> None:
+    """Verify blob checksums and, without a TARGET, the database and every record in it.
+
+    The last line is the head of the chain of records. Note it elsewhere: `benchlock verify --head 1204:sha256:…`
+    detects a history that was written anew since.
+    """
+    if head is not None and targets:
+        raise click.UsageError("--head is of the whole chain of records: leave out the targets")
     wanted = [_named(invocation, target) for target in targets]
-    found = invocation.opened.verify(wanted, invocation.progress, remote=remote)
+    found = invocation.opened.verify(wanted, invocation.progress, remote=remote, head=head)
     if invocation.as_json:
-        output.print_json({"blobs": found.blobs, "damaged": list(found.damaged)})
+        document: dict[str, Any] = {"blobs": found.blobs, "damaged": list(found.damaged)}
+        output.print_json(document if targets else document | {"records": found.records, "head": found.head})
     else:
         for fault in found.damaged:
             told = IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"])
             output.say(f"error: {told}")
-        output.echo(f"{found.blobs} blobs verified, {len(found.damaged)} damaged")
+        records = "" if found.records is None else f" and {found.records} records"
+        output.echo(f"{found.blobs} blobs{records} verified, {len(found.damaged)} damaged")
+        if found.head is not None:
+            output.echo(f"head of the chain of records: {found.head}")
     if found.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
@@ -101,11 +116,19 @@ def doctor(invocation: Invocation) -> None:
     }
     if invocation.as_json:
         output.print_json(document)
-        return
+    else:
+        _print_machine(described, document, host)
+    if described.get("damaged"):
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
+
+
+def _print_machine(described: "Json", document: dict[str, Any], host: "Host") -> None:
+    for fault in described.get("damaged", ()):
+        output.say(f"error: {fault}")
     output.print_fields(
         {
-            **described,
-            "benchlock": f"{build.version} (commit {build.commit})",
+            **{name: value for name, value in described.items() if name != "damaged"},
+            "benchlock": f"{document['benchlock']} (commit {document['commit']})",
             "python": document["python"],
             "engine": document["engine"] or _NO_ENGINE,
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",

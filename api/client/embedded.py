@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.build import this_build
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
-from api.databases import describe
+from api.databases import check, describe
 from api.wiring import Registry, describe_store, now, open_uploads
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import FileStore
@@ -104,17 +104,27 @@ class EmbeddedRegistry:
         self.catalogue.put_lock(lock)
         return queue.explain(queue.submit(wish).id)
 
-    def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:
+    def verify(
+        self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
+    ) -> Looked:
         from evaluator.inventory import Inventory, damage  # noqa: PLC0415 - `verify` alone needs it
+        from registry.catalogue.chain import parse_head  # noqa: PLC0415
 
         store = self._mirrored("--remote").remote if remote else self.store
         inventory = Inventory(store, self.catalogue, self.records)
         blobs: Names = {}
         for target in targets:
             blobs |= self._named(inventory, target)
-        if not targets:
-            blobs = inventory.everything()
-        return Looked(len(blobs), tuple(map(fault_document, damage(store, blobs, progress))))
+        if targets:
+            return Looked(len(blobs), tuple(map(fault_document, damage(store, blobs, progress))))
+        database = check(self.opened.database, None if head is None else parse_head(head))
+        faults = list(database.damaged)
+        # A damaged database cannot say what a blob is, nor which ones are missing.
+        blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
+        faults += damage(store, blobs, progress)
+        chain = database.head
+        records, told = (None, None) if chain is None else (chain.seq, str(chain))
+        return Looked(len(blobs), tuple(map(fault_document, faults)), records, told)
 
     def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
         from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
@@ -128,6 +138,7 @@ class EmbeddedRegistry:
             return inventory.of_run(self.records.get(parse_run_id(target)))
         kind, name, text = parse_target(target)
         entry = newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
+        self.catalogue.check(entry.reference)
         return inventory.of_version(entry.reference)
 
     def collect(self, *, dry_run: bool, local: bool) -> Freed:
@@ -163,12 +174,19 @@ class EmbeddedRegistry:
         )
 
     def describe(self) -> Json:
+        from registry.catalogue.integrity import describe_protection, find_storage_damage  # noqa: PLC0415 - as above
+
         database = describe(self.opened.database, self.home)
+        damaged = [fault.what for fault in find_storage_damage(self.opened.database)]
+        pages = f"{len(damaged)} errors" if damaged else "no errors"
+        advice = describe_protection(self.opened.database)
         return {
             "registry": str(self.home),
             "database": database,
             "schema": this_build().schema,  # any other revision is refused when the registry is opened
             "store": describe_store(self.opened),
+            "integrity": f"{pages} in pages and indexes{'' if advice is None else f'; {advice}'}",
+            "damaged": damaged,
         }
 
     def _mirrored(self, option: str) -> "MirroredRepository":

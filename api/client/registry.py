@@ -42,10 +42,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was verified: how many blobs, and what is wrong, as errors are shown: code, message, where, next."""
+    """What was verified: how many blobs, and what is wrong, as errors are shown: code, message, where, next.
+
+    Where everything was verified, also how many records, and the head of their chain.
+    """
 
     blobs: int
     damaged: tuple[Json, ...]
+    records: int | None = None
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,9 @@ class Registry(Protocol):
         """
         ...
 
-    def verify(self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool) -> Looked:
+    def verify(
+        self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
+    ) -> Looked:
         """Read again what locks name, and ``KIND/NAME[@CONSTRAINT]`` and ``run/ID``; without ``targets``, everything.
 
         ``remote``: in the OCI repository behind the registry, past what is kept of it in the registry's folder.

@@ -122,14 +122,16 @@ class RemoteRegistry:
         self.catalogue.put_lock(asked)
         return queue.explain(queue.leave(isolation, allow_code=allow_code, lock=asked.id).id)
 
-    def verify(self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool) -> Looked:
+    def verify(
+        self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
+    ) -> Looked:
         """Read there, not here: what this machine has of it is read, and held against its digest, by every run."""
         from api.wire import upkeep as wire  # noqa: PLC0415 - `verify` alone needs it
         from registry.lockfile import dump  # noqa: PLC0415
 
         named = tuple(one if isinstance(one, str) else dump(one) for one in targets)
         with progress.task(f"{self.talk.where} verifies"):
-            asked = wire.ToVerify(targets=named, remote=remote)
+            asked = wire.ToVerify(targets=named, remote=remote, head=head)
             found = self.talk.send("POST", "verifications", asked, wire.VerifiedTold, again=False, patience=_LONG)
         return wire.verified_of(found)
 

@@ -48,18 +48,25 @@ class BundleTold(Struct, frozen=True, kw_only=True):
 class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to read again: ``KIND/NAME[@CONSTRAINT]``, ``run/ID``, a lock's id or text; everything, if nothing is said.
 
-    ``remote``: in the OCI repository behind the registry.
+    ``remote``: in the OCI repository behind the registry. ``head``: a head of the chain of records that was noted
+    before, and must still be in it.
     """
 
     targets: Annotated[tuple[Annotated[str, Meta(max_length=4 << 20)], ...], Meta(max_length=1000)] = ()
     remote: bool = False
+    head: Annotated[str, Meta(max_length=100)] | None = None
 
 
 class VerifiedTold(Struct, frozen=True, kw_only=True):
-    """How many blobs were read, and what is wrong with which: code, message, where, next."""
+    """How many blobs were read, and what is wrong with which: code, message, where, next.
+
+    Where everything was verified, ``records`` is the number of records and ``head`` the last link of their chain.
+    """
 
     blobs: int
     damaged: tuple[dict[str, Any], ...]
+    records: int | None = None
+    head: str | None = None
 
 
 class ToCollect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,11 +115,12 @@ def bundle_of(told: BundleTold) -> Brought:
 
 
 def verified_on_wire(found: Looked) -> VerifiedTold:
-    return VerifiedTold(blobs=found.blobs, damaged=tuple(map(dict, found.damaged)))
+    damaged = tuple(map(dict, found.damaged))
+    return VerifiedTold(blobs=found.blobs, damaged=damaged, records=found.records, head=found.head)
 
 
 def verified_of(told: VerifiedTold) -> Looked:
-    return Looked(told.blobs, told.damaged)
+    return Looked(told.blobs, told.damaged, told.records, told.head)
 
 
 def collected_on_wire(found: Freed, *, dry_run: bool) -> CollectedTold:

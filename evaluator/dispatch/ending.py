@@ -3,7 +3,7 @@
 import logging
 from typing import Any, Final, cast, get_args
 
-from sqlalchemy import Connection, Row, delete, exists, insert, select, text, update
+from sqlalchemy import Connection, Row, delete, exists, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from evaluator.dispatch.holding import acquit_machines, is_probe, judge_machine
@@ -14,6 +14,7 @@ from evaluator.dispatch.times import Moment
 from evaluator.records.records import record_end
 from evaluator.records.runs import RunEnd, RunId
 from evaluator.runner.results import FailureClass
+from registry.catalogue.chain import insert_record
 
 AT_ONCE: Final = 16
 """So many leases end in one transaction, and so many jobs are queued again."""
@@ -38,7 +39,7 @@ def end_lease(
     if held.run is not None:
         record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
     if end is not None and found.state in ("done", "failed"):
-        connection.execute(insert(job_results), {"job": held.id, "run": held.run, "fence": held.fence})
+        insert_record(connection, job_results, {"job": held.id, "run": held.run, "fence": held.fence})
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == held.fence))
     connection.execute(update(leases).where(leases.c.fence == held.fence).values(ended=ended, reason=reason))
     connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))

@@ -1,10 +1,9 @@
 """Runs in SQL: a row at the start, a row at the end, nothing ever changed. The database itself refuses the rest."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
@@ -35,8 +34,12 @@ from evaluator.records.tables import (
 )
 from evaluator.statistics.figures import Interval, Metric
 from registry.access.log import note, now
-from registry.catalogue.database import reading, writing
+from registry.catalogue.chain import check_records, digest_record, insert_record
+from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.tables import locks
+
+_PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
+_KINDS: Final = ("runs", "run_ends", "imported_runs")
 
 
 class Records:
@@ -167,21 +170,19 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
     assert run.end is not None
     _insert_start(connection, run.start)
     _insert_end(connection, run.id, run.end)
-    connection.execute(insert(imported_runs), {"run": run.id, "at": at})
+    insert_record(connection, imported_runs, {"run": run.id, "at": at})
     note(connection, "run.import", run.id, at)
     return True
 
 
 def _insert_start(connection: Connection, start: RunStart) -> None:
-    connection.execute(insert(runs), {column.name: getattr(start, column.name) for column in runs.columns})
+    insert_record(connection, runs, {column.name: getattr(start, column.name) for column in runs.columns})
 
 
 def _insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
-    for table, rows in _rows_of(run, end):
-        if rows:
-            connection.execute(insert(table), rows)
     names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
-    connection.execute(insert(run_ends), {"run": run} | {name: getattr(end, name) for name in names})
+    row = {"run": run} | {name: getattr(end, name) for name in names}
+    insert_record(connection, run_ends, row, _rows_of(run, end))
 
 
 def load_run(connection: Connection, run: RunId) -> Run:
@@ -193,31 +194,45 @@ def load_run(connection: Connection, run: RunId) -> Run:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in seven queries however many they are."""
+    """The runs of ``ids``, in that order, in eight queries however many they are.
+
+    Raises:
+        DamagedDatabaseError: a record is not what was written.
+    """
     if not ids:
         return ()
-    starts = {row.id: _start(row) for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
-    ends = {row.run: row for row in connection.execute(select(run_ends).where(run_ends.c.run.in_(ids)))}
-    imported = select(imported_runs).where(imported_runs.c.run.in_(ids))
-    arrivals: dict[str, datetime] = {row.run: row.at for row in connection.execute(imported)}
-    tables = (run_metrics, run_batch_metrics, run_packages, run_blobs)
-    parts = {table.name: _by_run(connection, table, ids) for table in tables}
-    return tuple(
-        Run(
-            starts[id_],
-            _end(ends[id_], {name: rows[id_] for name, rows in parts.items()}) if id_ in ends else None,
-            arrivals.get(id_),
+    with decoding(connection.engine):
+        starts = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
+        ends = _by_run(connection, run_ends, ids)
+        arrivals = _by_run(connection, imported_runs, ids)
+        parts = {table.name: _by_run(connection, table, ids) for table in _PARTS}
+        digests = {("runs", id_): digest_record({"runs": [row._asdict()]}) for id_, row in starts.items()}
+        for id_, rows in ends.items():
+            belonging = {name: _values(found[id_]) for name, found in parts.items() if id_ in found}
+            digests["run_ends", id_] = digest_record({"run_ends": _values(rows), **belonging})
+        for id_, rows in arrivals.items():
+            digests["imported_runs", id_] = digest_record({"imported_runs": _values(rows)})
+        check_records(connection, _KINDS, ids, digests)
+        return tuple(
+            Run(
+                _start(starts[id_]),
+                _end(ends[id_][0], {name: rows.get(id_, ()) for name, rows in parts.items()}) if id_ in ends else None,
+                arrivals[id_][0].at if id_ in arrivals else None,
+            )
+            for id_ in ids
+            if id_ in starts
         )
-        for id_ in ids
-        if id_ in starts
-    )
 
 
 def _by_run(connection: Connection, table: Table, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
-    rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+    rows: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(select(table).where(table.c.run.in_(ids))):
-        rows[row.run].append(row)
+        rows.setdefault(row.run, []).append(row)
     return rows
+
+
+def _values(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
+    return [row._asdict() for row in rows]
 
 
 def _start(row: Row[Any]) -> RunStart:

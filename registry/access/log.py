@@ -10,8 +10,8 @@ from artifacts.errors import InvalidInputError
 from registry.access.actors import Actor, acting
 from registry.access.secret import masked
 from registry.access.tables import actions
+from registry.catalogue.chain import check_records, digest_record, insert_record
 from registry.catalogue.database import reading
-from registry.catalogue.direct import Insertion
 from registry.ids import is_id, new_id
 
 Outcome = Literal["done", "refused", "failed"]
@@ -34,9 +34,6 @@ class Logged:
     request: str | None
     outcome: Outcome
     reason: str
-
-
-_ACTIONS = Insertion(actions)
 
 
 def note(connection: Connection, action: str, target: str, at: datetime) -> None:
@@ -75,7 +72,10 @@ class Log:
         if actor is not None:
             query = query.where(actions.c.actor == actor)
         with reading(self._engine) as connection:
-            return tuple(Logged(**row._asdict()) for row in connection.execute(query))
+            rows = {row.id: row._asdict() for row in connection.execute(query)}
+            digests = {(actions.name, id_): digest_record({actions.name: [row]}) for id_, row in rows.items()}
+            check_records(connection, (actions.name,), rows, digests)
+            return tuple(Logged(**row) for row in rows.values())
 
 
 def _insert(
@@ -91,7 +91,7 @@ def _insert(
         "outcome": outcome,
         "reason": masked(reason)[:LONGEST],
     }
-    _ACTIONS.add(connection, [row])
+    insert_record(connection, actions, row)
 
 
 def now() -> datetime:

@@ -2,19 +2,21 @@
 
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NewType
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, select
 
+from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.access.scopes import Scopes
 from registry.access.secret import Secret, new_secret
 from registry.access.tables import token_revocations, token_rotations, tokens
+from registry.catalogue.chain import check_records, digest_record, insert_record, record_kind
 from registry.catalogue.database import reading, writing
 from registry.ids import is_id, new_id
 from registry.names import WORD
@@ -27,6 +29,7 @@ LONGEST_LIFETIME: Final = timedelta(days=365)
 DEFAULT_GRACE: Final = timedelta(hours=1)
 LONGEST_GRACE: Final = timedelta(days=7)
 
+_TABLES: Final = {tokens: "id", token_revocations: "token", token_rotations: "token"}
 _PREFIX: Final = "token/"
 _NAME: Final = re.compile(WORD)
 _LONGEST_NAME: Final = 64
@@ -77,7 +80,7 @@ class Tokens:
             at = self._clock()
             id_ = TokenId(_PREFIX + new_id(at))
             made = Token(id_, name, scopes, acting().id, at, at + lifetime, None)
-            connection.execute(insert(tokens), _row(made, secret))
+            insert_record(connection, tokens, _row(made, secret))
             note(connection, "token.create", f"{made.id} {name}: {scopes}", at)
         return made, secret
 
@@ -97,7 +100,7 @@ class Tokens:
             if found.revoked_at is not None:
                 return False
             at = self._clock()
-            connection.execute(insert(token_revocations), {"token": token, "at": at})
+            insert_record(connection, token_revocations, {"token": token, "at": at})
             note(connection, "token.revoke", f"{token} {found.name}", at)
         return True
 
@@ -140,7 +143,7 @@ class Tokens:
                 "grace_until": min(at + grace, current.expires_at),
                 "expires_at": at + lifetime,
             }
-            connection.execute(insert(token_rotations), row)
+            insert_record(connection, token_rotations, row)
             note(connection, "token.rotate", f"{token} {current.name}", at)
             return _load(connection, token), secret
 
@@ -274,7 +277,20 @@ def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int
         _last_rotation("at").label("rotated_at"),
     )
     query = select(*columns).select_from(joined)
-    return tuple(_token(row) for row in connection.execute(query.where(*conditions).order_by(tokens.c.id).limit(limit)))
+    rows = connection.execute(query.where(*conditions).order_by(tokens.c.id).limit(limit)).all()
+    _check_tokens(connection, [row.id for row in rows])
+    return tuple(_token(row) for row in rows)
+
+
+def _check_tokens(connection: Connection, ids: Sequence[str]) -> None:
+    """Compare tokens, with their revocations and rotations, with what was recorded."""
+    for table, column in _TABLES.items():
+        kind, digests = record_kind(table), dict[tuple[str, str], Digest]()
+        for found in connection.execute(select(table).where(table.c[column].in_(ids))):
+            row = found._asdict()
+            digests[kind.name, kind.key(row)] = digest_record({kind.name: [row]})
+        keys = {*ids, *(key for _, key in digests)}
+        check_records(connection, (kind.name,), keys, digests)
 
 
 def _token(row: Row[Any]) -> Token:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Engine, func, insert, select
+from sqlalchemy import Engine, func, select
 
-from artifacts.digest import Digest
+from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
 from registry.access.actors import acting
 from registry.access.log import note
-from registry.catalogue.database import reading, writing
+from registry.catalogue.chain import check_stored, insert_record, record_kind
+from registry.catalogue.damage import damaged
+from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.direct import Lookup
 from registry.catalogue.entries import Entry, Provenance, Published
 from registry.catalogue.insertion import insert_lock, insert_version, is_same
@@ -50,6 +52,7 @@ Clock = Callable[[], datetime]
 
 _ENTRY, _READ, _CONTENT = Lookup(ENTRY), Lookup(READ), Lookup(CONTENT)
 _PUBLISHED, _TEXT, _YANK = Lookup(PUBLISHED), Lookup(TEXT), Lookup(YANK)
+_VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
 
@@ -105,7 +108,10 @@ class Catalogue:
             with reading(self._engine) as connection:
                 raise unknown_version(connection, reference)
         *of_entry, text, sources = row
-        return entry_of(reference, of_entry), text, json.loads(sources)
+        with decoding(self._engine):
+            found = entry_of(reference, of_entry)
+            _check_content(reference, found.digest, text)
+            return found, text, json.loads(sources)
 
     def why_yanked(self, reference: Reference) -> str | None:
         """The reason, where the version is yanked: all of a published version that can change."""
@@ -114,17 +120,13 @@ class Catalogue:
 
     def manifest(self, reference: Reference) -> Manifest:
         """The manifest as published. Raises as ``get``."""
-        with reading(self._engine) as connection:
-            query = select(manifests.c.content).where(of_version(manifests, reference))
-            text: str | None = connection.execute(query).scalar()
-            if text is None:
-                raise unknown_version(connection, reference)
-        return parse_published(text.encode())
+        return parse_published(self.content(reference)[0].encode())
 
     def provenance(self, reference: Reference) -> Provenance:
         """Where the version came from. Raises as ``get``."""
         with reading(self._engine) as connection:
             entry(connection, reference)
+            check_stored(connection, _VERSIONS, key_of(reference))
             row = connection.execute(
                 select(manifests.c.authored, manifests.c.sources).where(of_version(manifests, reference))
             )
@@ -167,8 +169,19 @@ class Catalogue:
         if row is None:
             with reading(self._engine) as connection:
                 raise unknown_version(connection, reference)
-        text, sources = row
-        return text, json.loads(sources)
+        digest, text, sources = row
+        with decoding(self._engine):
+            _check_content(reference, digest, text)
+            return text, json.loads(sources)
+
+    def check(self, reference: Reference) -> None:
+        """Compare all that is stored of a version with what was recorded when it was published.
+
+        Raises:
+            DamagedDatabaseError: something differs.
+        """
+        with reading(self._engine) as connection:
+            check_stored(connection, _VERSIONS, key_of(reference))
 
     def text_of(self, digest: Digest) -> str | None:
         """The text of the published manifest of that digest; None where there is none."""
@@ -212,8 +225,10 @@ class Catalogue:
 
         Raises:
             UnknownNameError: no lock has that id.
+            DamagedDatabaseError: what is stored of it is not what was recorded.
         """
         with reading(self._engine) as connection:
+            check_stored(connection, _LOCKS, {"id": lock})
             text: str | None = connection.execute(select(locks.c.text).where(locks.c.id == lock)).scalar()
         if text is None:
             raise _unknown_lock(lock)
@@ -282,9 +297,15 @@ class Catalogue:
             last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
             at = self._clock()
             row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": at}
-            connection.execute(insert(yanks), key_of(reference) | row)
+            insert_record(connection, yanks, key_of(reference) | row)
             note(connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at)
         return True
+
+
+def _check_content(reference: Reference, digest: str, text: str) -> None:
+    found = digest_bytes(text.encode())
+    if found != digest:
+        raise damaged(f"the manifest of {reference} has the digest {found}, and it was published with {digest}")
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

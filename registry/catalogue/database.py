@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from registry.catalogue import postgresql, sqlite
+from registry.catalogue.damage import UNDECODABLE, damaged
 from registry.catalogue.revisions import require_expected_revision
 
 
@@ -57,9 +58,15 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
     Raises:
         UnavailableError: the database cannot be opened or read.
+        DamagedDatabaseError: a page is damaged, or a stored value cannot be decoded.
     """
     options = postgresql.READING if engine.dialect.name == "postgresql" else {}
-    with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
+    with (
+        translated(engine),
+        decoding(engine),
+        engine.connect() as connection,
+        connection.execution_options(**options).begin(),
+    ):
         yield connection
 
 
@@ -106,6 +113,20 @@ def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
 
 
 @contextmanager
+def decoding(engine: Engine) -> Iterator[None]:
+    """Report stored values that cannot be decoded as damage: texts, times, numbers and documents that are none.
+
+    Raises:
+        DamagedDatabaseError: the block met such a value.
+    """
+    try:
+        yield
+    except UNDECODABLE as error:
+        what = f"a stored value cannot be decoded ({type(error).__name__}: {error})"
+        raise damaged(what, place_of(engine)) from error
+
+
+@contextmanager
 def translated(engine: Engine) -> Iterator[None]:
     """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
     try:
@@ -117,8 +138,11 @@ def translated(engine: Engine) -> Iterator[None]:
             f"the database cannot hold that: {error.orig}", next_step="leave out what is no text, or shorten it"
         ) from error
     except (DBAPIError, sqlite3.Error) as error:
-        explained = postgresql.explained if engine.dialect.name == "postgresql" else sqlite.explained
-        reason, next_step = explained(error.orig if isinstance(error, DBAPIError) else error)
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+        if dialect.is_damage(cause):
+            raise damaged(str(cause).strip(), place_of(engine)) from error
+        reason, next_step = dialect.explained(cause)
         raise UnavailableError(
             f"the database cannot be used: {reason}", where=place_of(engine), next_step=next_step
         ) from error

@@ -10,9 +10,10 @@ from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import OperationalError
 
-from registry.catalogue.database import reading, translated
+from registry.catalogue.database import decoding, reading, translated
+from registry.catalogue.documents import as_json
 
-_SQLITE = dialect()
+_SQLITE = dialect(json_serializer=as_json)
 Row = tuple[Any, ...]
 _Made = Callable[[Any], Any] | None
 
@@ -48,7 +49,7 @@ class Lookup:
         if engine.dialect.name != "sqlite":
             with reading(engine) as connection:
                 return [tuple(row) for row in connection.execute(self.statement, given)]
-        with translated(engine), closing(engine.raw_connection()) as connection:
+        with translated(engine), decoding(engine), closing(engine.raw_connection()) as connection:
             return self._found(connection.cursor(), given)
 
     def within(self, connection: Connection, given: Mapping[str, Any]) -> Row | None:

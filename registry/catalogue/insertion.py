@@ -5,32 +5,22 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from artifacts.digest import Digest
 from registry.access.actors import acting
 from registry.access.log import note
-from registry.catalogue.direct import Insertion, Lookup
+from registry.catalogue.chain import insert_record
+from registry.catalogue.direct import Lookup
 from registry.catalogue.entries import Provenance, Published, taken
 from registry.catalogue.queries import PLACE, PUBLISHED, place_of, platforms_here
 from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
-from registry.catalogue.tables import (
-    environments,
-    files,
-    imported_platforms,
-    lock_blobs,
-    locks,
-    manifests,
-    platforms,
-    requirements,
-    versions,
-)
+from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
 from registry.lockfile import Lock, LockedPlatform, dump
 from registry.manifests import Manifest
 from registry.manifests.identity import content, manifest_digest, reference_of
 from registry.names import Reference
 
-_INSERTS = {table: Insertion(table) for table in (manifests, files, requirements, platforms, environments, versions)}
 _PUBLISHED = Lookup(PUBLISHED)
 
 
@@ -48,11 +38,9 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
     sources = json.dumps(dict(provenance.sources))
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
-    _INSERTS[manifests].add(connection, [key_row | text])
-    for table, rows in parts:
-        if rows:
-            _INSERTS[table].add(connection, [key_row | row for row in rows])
-    _INSERTS[versions].add(connection, [key_row | version | {"digest": digest, "published_at": at}])
+    belonging = [(table, [key_row | row for row in rows]) for table, rows in parts]
+    row = key_row | version | {"digest": digest, "published_at": at}
+    insert_record(connection, versions, row, [(manifests, [key_row | text]), *belonging])
     note(connection, "version.publish", f"{reference} {digest}", at)
     return Published(reference, digest, changed=True)
 
@@ -81,8 +69,8 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
     row, blobs = rows_of_lock(lock)
     if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
         return False
-    connection.execute(insert(lock_blobs), [{"lock": lock.id} | blob for blob in blobs])
-    connection.execute(insert(locks), row | {"text": dump(lock), "created_at": at})
+    named = [{"lock": lock.id} | blob for blob in blobs]
+    insert_record(connection, locks, row | {"text": dump(lock), "created_at": at}, [(lock_blobs, named)])
     note(connection, "lock.keep", f"{lock.id} {row['request']}", at)
     return True
 
@@ -97,7 +85,7 @@ def insert_imported_lock(
     is_new = insert_lock(connection, lock, at)
     here = () if is_new else platforms_here(connection, lock)
     places = {place_of(one) for one in platforms if one not in here}
-    if places:
-        rows = [{"lock": lock.id, "at": at} | dict(zip(PLACE, place, strict=True)) for place in sorted(places)]
-        connection.execute(insert(imported_platforms), rows)
+    for place in sorted(places):
+        row = {"lock": lock.id, "at": at} | dict(zip(PLACE, place, strict=True))
+        insert_record(connection, imported_platforms, row)
     return is_new

@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, select
 
 from artifacts.errors import RefusedError
+from registry.catalogue.chain import insert_record
 from registry.catalogue.database import place_of, reading, writing
 from registry.catalogue.tables import owners
 
@@ -22,7 +23,7 @@ def claim(engine: Engine, registry: str, at: datetime) -> None:
         with writing(engine) as connection:
             found = _owner(connection)
             if found is None:
-                connection.execute(insert(owners), {"id": registry, "at": at})
+                insert_record(connection, owners, {"id": registry, "at": at})
                 return
     _refuse_other(engine, found, registry)
 

@@ -100,6 +100,12 @@ def explained(error: BaseException | None) -> tuple[str, str]:
     return reason, next(found, "check that the server runs, and that the address is right")
 
 
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether PostgreSQL says that a page is damaged: what its code takes for impossible is of class XX."""
+    state: str | None = getattr(error, "sqlstate", None)
+    return state is not None and state.startswith("XX")
+
+
 _USER = "give the right user and password: in the address, in PGPASSWORD or in ~/.pgpass"
 _MISSING = "make the database on the server: createdb NAME"
 _CROWDED = "let the server have more connections (max_connections), or end some"

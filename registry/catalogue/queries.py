@@ -50,7 +50,8 @@ def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
 
 def _content() -> Select[Any]:
     given = (manifests.c[column] == bindparam(column) for column in VERSION)
-    return select(manifests.c.content, manifests.c.sources).where(*given)
+    columns = (versions.c.digest, manifests.c.content, manifests.c.sources)
+    return select(*columns).select_from(manifests.join(versions, _same(manifests, versions))).where(*given)
 
 
 def _published() -> Select[Any]:

@@ -95,6 +95,11 @@ def explained(error: BaseException | None) -> tuple[str, str]:
     return f"{error}", "check that its folder exists and can be written, and that the disk is not full"
 
 
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether SQLite says that a page, or the text in one, is not what was written."""
+    return getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT") or "Could not decode" in str(error)
+
+
 def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver starts no transaction by itself: _begin does
     for pragma in (

@@ -200,3 +200,16 @@ blob_holds = Table(  # blobs that are no garbage until then, in seconds of the e
     Column("until", Float, nullable=False),
     sqlite_with_rowid=False,
 )
+
+record_chain = Table(  # the digest of every record, in the order of insertion (chain.py)
+    "record_chain",
+    metadata,
+    Column("seq", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ... without a gap
+    Column("kind", letters(32), nullable=False),  # the record's table
+    Column("key", TEXT, nullable=False),  # the record's key in it, with spaces between its columns
+    Column("digest", DIGEST, nullable=False),  # of the record's canonical form
+    Column("link", DIGEST, nullable=False),  # SHA-256 of the previous link and of this entry
+    Index(None, "kind", "key", unique=True),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)

@@ -45,7 +45,7 @@ def test_the_decision_holds_without_the_variable(published: Commands, store: str
     assert [artifact["name"] for artifact in published.done("list", "model")["artifacts"]] == ["digits-onnx"]
     assert store in published.done("doctor")["store"]
     same = replace(published, variables={"BENCHLOCK_STORE": store})
-    assert same.done("verify") == {"blobs": 15, "damaged": []}
+    assert same.done("verify").items() >= {"blobs": 15, "damaged": []}.items()
     shutil.rmtree(published.registry / "blobs")
     published.done("get", "model/digits-onnx", "-o", tmp_path / "got")
     assert (tmp_path / "got" / "digits.onnx").read_bytes() == GRAPH.read_bytes()
@@ -144,7 +144,7 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
     assert published.done("gc", "--local")["local"]["blobs"] == count
     assert local_blobs(published) == set()
     registry_server.collect_garbage()
-    assert published.done("verify") == {"blobs": count, "damaged": []}
+    assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
     assert len(local_blobs(published)) == count
     error = Commands(tmp_path / "local").error(2, "gc", "--local")
     assert "this one has none" in error["message"]
@@ -160,7 +160,7 @@ def test_copies_that_are_damaged_here_are_freed_and_come_again(published: Comman
     assert "benchlock gc --local" in error["next"]
     freed = published.done("gc", "--local")
     assert (freed["blobs"], freed["local"]["blobs"]) == (0, count)
-    assert published.done("verify") == {"blobs": count, "damaged": []}
+    assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
 
 
 def test_damage_in_the_repository_is_named(published: Commands, registry_server: RegistryServer) -> None:

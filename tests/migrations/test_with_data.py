@@ -6,25 +6,31 @@ from typing import Any
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, select, text
 
 from migrations import HEAD, configure, revision, upgrade
 from migrations.schema import METADATA
+from registry.catalogue.chain import record_kinds, walk_chain
 from registry.catalogue.database import reading, writing
 from registry.catalogue.guards import guards, missing
 from registry.catalogue.statements import spelled
+from registry.catalogue.tables import record_chain
 from tests.support.rows import EVERY, row
 
 DERIVED = {"environments"}
 """What a revision fills from what is published."""
 IMAGE = {"kind": "image", "framework": "f"}
 PUBLISHED = {"version": "1.0.0", "framework_version": "2.0.0", "framework_precedence": "0012.0010.0010~"}
+CHAIN = "record_chain"
+"""Filled by its revision with an entry for each record that is there."""
 Content = dict[str, list[dict[str, Any]]]
 
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:
     """One for each table, which belong together; what they publish is an image."""
     for table in EVERY:
+        if table.name == CHAIN:
+            continue
         made, given = row(table, "a"), dict[str, Any]()
         if table.name in ("versions", "yanks") or table.info.get("sealed_by") == "versions":
             given = IMAGE | PUBLISHED
@@ -32,7 +38,7 @@ def rows() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def content(connection: Connection) -> Content:
-    names = [name for name in inspect(connection).get_table_names() if name in METADATA.tables]
+    names = [name for name in inspect(connection).get_table_names() if name in METADATA.tables and name != CHAIN]
     return {name: [dict(one) for one in connection.execute(text(f"SELECT * FROM {name}")).mappings()] for name in names}
 
 
@@ -64,6 +70,10 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
         with reading(database) as connection:
             again = content(connection)
             assert (revision(connection), missing(connection, guards(METADATA))) == (HEAD, ())
+            chained = connection.execute(select(record_chain.c.kind).order_by(record_chain.c.seq)).scalars().all()
+            assert not list(walk_chain(connection))
+        records = {kind.name for kind in record_kinds(METADATA)}
+        assert sorted(chained) == sorted(name for name in records if again[name])
         assert within(again, lower) == lower
         assert {name: again[name] for name in DERIVED} == {name: before[name] for name in DERIVED}
         assert not [name for name in again.keys() - lower.keys() - DERIVED if again[name]]

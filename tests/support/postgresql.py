@@ -96,6 +96,17 @@ class PostgresServer:
             connection.execute(text(statement))
 
     @contextmanager
+    def started(self) -> Iterator[None]:
+        """Start the server again, which was stopped; stop it with the context."""
+        process = self.postmaster.start()
+        try:
+            _wait(self.admin, process)
+            yield
+        finally:
+            self.admin.dispose()
+            self.postmaster.end()
+
+    @contextmanager
     def database(self, template: str = TEMPLATE) -> Iterator[str]:
         """The address of a database of its own, as the revisions make it or empty, dropped with the context."""
         name = f"benchlock_{next(self.databases)}"

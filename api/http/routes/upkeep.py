@@ -100,7 +100,7 @@ def _taken_in(registry: Registry, embedded: EmbeddedRegistry, data: wire.BundleS
 
 def _looked(registry: Registry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:
     targets = [_named(registry, one) for one in data.targets]
-    return wire.verified_on_wire(embedded.verify(targets, SILENT, remote=data.remote))
+    return wire.verified_on_wire(embedded.verify(targets, SILENT, remote=data.remote, head=data.head))
 
 
 def _freed(embedded: EmbeddedRegistry, data: wire.ToCollect) -> wire.CollectedTold:

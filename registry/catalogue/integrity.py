@@ -1,0 +1,119 @@
+"""The check of a whole database: by its own means, then every record against the chain of records."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, Engine, MetaData
+
+from artifacts.errors import IntegrityError, UnavailableError
+from registry.catalogue import check_postgresql, check_sqlite
+from registry.catalogue.chain import (
+    BATCH,
+    Head,
+    RecordKind,
+    find_differences,
+    find_missing,
+    in_batches,
+    read_head,
+    read_records,
+    record_kinds,
+    walk_chain,
+)
+from registry.catalogue.damage import damaged
+from registry.catalogue.database import reading
+from registry.catalogue.guards import guards, missing
+
+MOST: Final = 100
+"""Errors that are reported of one kind of check: a damaged page may hold a thousand records."""
+
+Find = Callable[[Connection], Iterator[str]]
+_Check = Callable[[Connection], Iterator[IntegrityError]]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseReport:
+    """What a check of the whole database found: how many records are chained, the head, and all damage."""
+
+    head: Head | None
+    damaged: tuple[IntegrityError, ...]
+
+
+def check_database(
+    engine: Engine, metadata: MetaData, noted: Head | None = None, find_changes: Find | None = None
+) -> DatabaseReport:
+    """Check the database by its own means, then its guards, the chain of records and every record.
+
+    Args:
+        engine: The database.
+        metadata: All tables of the schema.
+        noted: A head of the chain that was noted before, which must still be in it.
+        find_changes: What finds the changes of the schema, for this module knows none of the revisions.
+    """
+
+    def check_guards(connection: Connection) -> Iterator[IntegrityError]:
+        return (damaged(f"the trigger {one} is missing or changed") for one in missing(connection, guards(metadata)))
+
+    checks: list[_Check] = [
+        *([lambda connection: map(damaged, find_changes(connection))] if find_changes else []),
+        check_storage,
+        check_guards,
+        lambda connection: walk_chain(connection, noted),
+        *(_check_kind(kind) for kind in record_kinds(metadata)),
+    ]
+    faults: list[IntegrityError] = []
+    for check in checks:
+        try:
+            faults += _collect(engine, check)
+        except UnavailableError as error:  # of a database that is damaged, too: a table has lost a column, say
+            if not faults:
+                raise
+            faults.append(damaged(error.what, error.where))
+    head = None
+    with suppress(IntegrityError), reading(engine) as connection:
+        head = read_head(connection)
+    return DatabaseReport(head, tuple(faults))
+
+
+def check_storage(connection: Connection) -> Iterator[IntegrityError]:
+    """Yield what the database itself finds damaged: pages, indexes, foreign keys."""
+    own = check_sqlite if connection.dialect.name == "sqlite" else check_postgresql
+    return map(damaged, own.find_damage(connection))
+
+
+def find_storage_damage(engine: Engine) -> tuple[IntegrityError, ...]:
+    """Return what ``check_storage`` finds in the database ``engine``."""
+    return tuple(_collect(engine, check_storage))
+
+
+def describe_protection(engine: Engine) -> str | None:
+    """Return what the database lacks that would find damage earlier, with the next step."""
+    return check_postgresql.describe_protection(engine) if engine.dialect.name == "postgresql" else None
+
+
+def _check_kind(kind: RecordKind) -> _Check:
+    def check(connection: Connection) -> Iterator[IntegrityError]:
+        for batch in in_batches(read_records(connection, kind), BATCH):
+            digests = {(kind.name, key): digest for key, digest in batch}
+            yield from find_differences(connection, (kind.name,), [key for key, _ in batch], digests)
+        yield from find_missing(connection, kind)
+
+    return check
+
+
+def _collect(engine: Engine, check: _Check) -> Iterator[IntegrityError]:
+    """Yield what a check finds, ``MOST`` errors at most; that it cannot be finished is an error, too."""
+    try:
+        with reading(engine) as connection:
+            yield from _first(check(connection), MOST)
+    except IntegrityError as error:
+        yield error
+
+
+def _first(faults: Iterable[IntegrityError], most: int) -> Iterator[IntegrityError]:
+    for count, fault in enumerate(faults):
+        if count == most:
+            yield damaged(f"more than {most} errors of this kind")
+            return
+        yield fault

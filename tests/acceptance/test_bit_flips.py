@@ -1,0 +1,205 @@
+"""Bits of a database that flip: none changes a figure that is delivered, and `verify` finds each that says anything.
+
+A flip in bytes that say nothing (free pages, space between rows) changes nothing: then every record is what it was.
+`--flips N` tries N bits of each database.
+"""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select, text
+
+from api import databases
+from api.cli.main import run as run_command
+from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
+from artifacts.local import LocalStore
+from evaluator.records.records import Records
+from evaluator.records.runs import Run, RunEnd, RunId
+from migrations import upgrade
+from migrations.schema import METADATA
+from registry.access.log import Log
+from registry.catalogue.database import open_engine, open_server, reading
+from tests.support.filled import fill, store_blobs
+from tests.support.postgresql import TEMPLATE, PostgresServer, serving
+
+SEED = 20261122
+PAGE = 8192
+RECORDS = [table for table in METADATA.sorted_tables if table.info.get("append_only")]
+Content = dict[str, list[dict[str, Any]]]
+Outcome = str
+Command = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def flips(request: pytest.FixtureRequest) -> int:
+    count: int = request.config.getoption("--flips")
+    return count
+
+
+def content(database: Engine) -> Content:
+    """Every record, row by row, in the order of its key."""
+    with reading(database) as connection:
+        tables = {table.name: select(table).order_by(*table.primary_key.columns) for table in RECORDS}
+        return {name: [row._asdict() for row in connection.execute(query)] for name, query in tables.items()}
+
+
+def find_open(database: Engine) -> RunId:
+    (run,) = Records(database).unfinished()
+    return run.id
+
+
+def flip(path: Path, chance: random.Random) -> str:
+    """Flip one bit of a file; say which."""
+    place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << bit]))
+    return f"{path.name}, bit {bit} of byte {place}"
+
+
+def assess(database: Engine, before: Content, runs: Mapping[RunId, Run]) -> Outcome:
+    """Fail where a record that was changed is delivered; say what became of the flip."""
+    records = Records(database)
+    for run, recorded in runs.items():
+        with suppress(IntegrityError, UnavailableError, UnknownNameError):
+            assert records.get(run) == recorded
+    with suppress(IntegrityError, UnavailableError):
+        assert all(found == runs.get(found.id, found) for found in records.list())
+    with suppress(IntegrityError, UnavailableError):
+        Log(database).list(limit=1000)
+    try:
+        report = databases.check(database)
+    except (IntegrityError, UnavailableError):
+        return "unreadable"
+    if report.damaged:
+        return "found"
+    assert content(database) == before
+    return "says nothing"
+
+
+def tell(capsys: pytest.CaptureFixture[str], name: str, outcomes: Counter[Outcome]) -> None:
+    with capsys.disabled():
+        print(f"\n{name}, seed {SEED}: {outcomes.total()} flips, {dict(outcomes)}")  # noqa: T201
+
+
+# SQLite
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry with records of every kind, and all blobs that they name."""
+    home = tmp_path_factory.mktemp("registry")
+    database = open_engine(home / databases.FILE)
+    upgrade(database)
+    runs = fill(database, versions=12, runs=24)
+    Records(database).finish(find_open(database), RunEnd(outcome="abandoned", ended_at=runs[0].start.started_at))
+    database.dispose()
+    store_blobs(LocalStore(home / "blobs"))
+    return home
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command on a registry, in this process: its exit code and its document."""
+
+    def call(home: Path, *words: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setenv("BENCHLOCK_REGISTRY", str(home))
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine.sock")
+        capsys.readouterr()
+        code = run_command(["--json", *words])
+        document = json.loads(capsys.readouterr().out)
+        assert code in (0, 4, 5), document
+        assert "fault in benchlock" not in str(document.get("error")), document
+        return code, document
+
+    return call
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a process would close it by its end
+def test_no_flipped_bit_of_sqlite_is_delivered(
+    home: Path, flips: int, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands themselves are asked."""
+    chance, outcomes = random.Random(SEED), Counter[Outcome]()
+    database = open_engine(copied(home, tmp_path / "whole") / databases.FILE)
+    before, runs = content(database), {run.id: run for run in Records(database).list()}
+    database.dispose()
+    code, verified = command(tmp_path / "whole", "verify")
+    assert (code, verified["damaged"]) == (0, []), "before any flip"
+    listed = {run["run"]: run for run in command(tmp_path / "whole", "runs")[1]["runs"]}
+    for number in range(flips):
+        flipped = copied(home, tmp_path / str(number))
+        what = flip(flipped / databases.FILE, chance)
+        database = open_engine(flipped / databases.FILE)
+        found = assess(database, before, runs)
+        database.dispose()
+        code, document = command(flipped, "runs")
+        assert all(listed[run["run"]] == run for run in document.get("runs", ())), what
+        code, document = command(flipped, "verify")
+        assert (code == 0) == (found == "says nothing"), (what, found, document)
+        outcomes[found] += 1
+    tell(capsys, "SQLite", outcomes)
+
+
+def copied(home: Path, copy: Path) -> Path:
+    """A registry of its own with the same database, and the same blobs."""
+    copy.mkdir()
+    shutil.copy(home / databases.FILE, copy)
+    (copy / "blobs").symlink_to(home / "blobs")
+    return copy
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of these tests' own, for they stop it."""
+    with serving() as server:
+        yield server
+
+
+def test_no_flipped_bit_of_postgresql_is_delivered(
+    server: PostgresServer, flips: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.run(f"CREATE DATABASE flipped TEMPLATE {TEMPLATE}")
+    database = open_server(server.address("flipped"))
+    fill(database, versions=12, runs=24)
+    before, runs = content(database), {run.id: run for run in Records(database).list()}
+    assert databases.check(database).damaged == ()
+    with reading(database) as connection:
+        query = text("""SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i', 't')
+        AND relnamespace IN (current_schema()::regnamespace, 'pg_toast'::regnamespace)
+        AND pg_relation_filepath(oid) LIKE 'base/%' AND pg_relation_size(oid) > 0 AND oid >= 16384""")
+        names = connection.execute(query).scalars().all()
+    database.dispose()
+    server.admin.dispose()
+    server.postmaster.end()
+    data = Path(server.postmaster.command[server.postmaster.command.index("-D") + 1])
+    files = [data / name for name in names]
+    pages = [file for file in files for _ in range(file.stat().st_size // PAGE)]
+    whole = {file: file.read_bytes() for file in files}
+    chance, outcomes = random.Random(SEED), Counter[Outcome]()
+    for _ in range(flips):
+        what = flip(chance.choice(pages), chance)
+        with server.started():
+            database = open_server(server.address("flipped"))
+            try:
+                outcomes[assess(database, before, runs)] += 1
+            except Exception as error:
+                raise AssertionError(what) from error
+            finally:
+                database.dispose()
+        for file, held in whole.items():  # in place, so that they stay the server's
+            file.write_bytes(held)
+    server.postmaster.start()
+    tell(capsys, "PostgreSQL", outcomes)

@@ -1,0 +1,225 @@
+"""Every record is in the chain with its digest, and nothing of a record or of the chain changes unseen."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import JSON, Boolean, Connection, Engine, Table, func, select, text
+
+from artifacts.errors import InvalidInputError
+from evaluator.records.records import Records
+from evaluator.records.runs import Run
+from migrations import configure, upgrade
+from migrations.schema import METADATA
+from registry.access.log import Log, note
+from registry.access.tokens import Tokens
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.chain import Head, record_kinds
+from registry.catalogue.damage import DamagedDatabaseError
+from registry.catalogue.database import reading, writing
+from registry.catalogue.integrity import check_database
+from registry.catalogue.tables import record_chain
+from registry.catalogue.together import Together
+from registry.names import parse_reference
+from tests.support.filled import Clock, fill
+from tests.support.forging import forge, remove_guards
+
+CHAINED = [table for table in METADATA.sorted_tables if table.info.get("append_only")]
+MODEL = parse_reference("model/digits@1.0.0")
+FORGERIES = [
+    "UPDATE run_metrics SET value = 1 WHERE run = :run AND name = 'top1'",
+    "UPDATE run_batch_metrics SET n = 2 WHERE run = :run",
+    "DELETE FROM run_metrics WHERE run = :run AND name = 'top1'",
+    "UPDATE run_packages SET version = '0' WHERE run = :run",
+    "UPDATE run_ends SET outcome = 'failed' WHERE run = :run",
+    "UPDATE run_ends SET ended_at = 'no time' WHERE run = :run",
+    "DELETE FROM run_ends WHERE run = :run",
+    """UPDATE runs SET host = '{"cpu_model": "another"}' WHERE id = :run""",
+    "UPDATE runs SET started_at = :at WHERE id = :run",
+    "INSERT INTO imported_runs (run, at) VALUES (:run, :at)",
+    "DELETE FROM record_chain WHERE kind = 'run_ends' AND key = :run",
+    "UPDATE record_chain SET link = replace(link, '0', '1') WHERE kind = 'run_ends' AND key = :run",
+]
+Entries = dict[tuple[str, str], str]
+
+pytestmark = pytest.mark.databases
+
+
+@pytest.fixture
+def runs(database: Engine) -> list[Run]:
+    """Records of every kind; the runs among them that ended."""
+    return fill(database)
+
+
+def entries(database: Engine) -> Entries:
+    with reading(database) as connection:
+        return {(row.kind, row.key): row.digest for row in connection.execute(select(record_chain))}
+
+
+def damage(database: Engine, noted: Head | None = None) -> list[str]:
+    return [str(fault) for fault in check_database(database, METADATA, noted).damaged]
+
+
+def other(value: Any) -> Any:  # noqa: ANN401 - a value of any column
+    """A value of the same type that is another one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1000
+    if value is None:
+        return 1
+    digit = re.search(r"\d(?=\D*$)", value)
+    if digit is None:
+        return value[:-1] + ("x" if value[-1:] != "x" else "y") if value else "x"
+    return f"{value[: digit.start()]}{(int(digit[0]) + 1) % 10}{value[digit.end() :]}"
+
+
+def test_every_record_is_chained(database: Engine, runs: list[Run]) -> None:
+    report = check_database(database, METADATA)
+    assert report.damaged == ()
+    with reading(database) as connection:
+        tables = {kind.name: kind.table for kind in record_kinds(METADATA)}
+        counts = {one: connection.scalar(select(func.count()).select_from(table)) for one, table in tables.items()}
+        for table in CHAINED:
+            assert connection.scalar(select(func.count()).select_from(table)), f"nothing fills {table.name}"
+    assert report.head is not None
+    assert report.head.seq == len(entries(database)) == sum(filter(None, counts.values()))
+    assert {run.id for run in Records(database).list()} > {run.id for run in runs}
+
+
+def test_a_revision_chains_what_is_there(database: Engine, runs: list[Run]) -> None:  # noqa: ARG001 - it fills
+    before = entries(database)
+    with writing(database) as connection:
+        command.downgrade(configure(connection), "0015")
+    upgrade(database)
+    assert entries(database) == before
+    assert damage(database) == []
+
+
+def test_no_column_of_a_record_changes_unseen(database: Engine, runs: list[Run]) -> None:  # noqa: ARG001 - it fills
+    """Neither does one of the chain; what the database checks by itself does not count."""
+    remove_guards(database)
+    unseen = []
+    for table in CHAINED:
+        keys = [column.name for column in table.primary_key.columns]
+        same = " AND ".join(f'"{key}" = :key_{key}' for key in keys)
+        for column in table.columns:
+            row = first_row(database, table)
+            key = {f"key_{name}": row[name] for name in keys}
+            value = '{"other": 1}' if isinstance(column.type, JSON) else other(row[column.name])
+            if isinstance(column.type, Boolean):
+                value = not row[column.name]
+            change = f'UPDATE {table.name} SET "{column.name}" = :value WHERE {same}'
+            forge(database, change, value=value, **key)
+            if not [one for one in damage(database) if "SQLite's" not in one and "trigger" not in one]:
+                unseen.append(f"{table.name}.{column.name}")
+            if column.primary_key:
+                key[f"key_{column.name}"] = value
+            forge(database, change, value=row[column.name], **key)
+    assert unseen == []
+    assert [one for one in damage(database) if "trigger" not in one] == []
+
+
+@pytest.mark.parametrize("table", [table.name for table in CHAINED])
+def test_no_row_is_removed_unseen(database: Engine, runs: list[Run], table: str) -> None:  # noqa: ARG001 - it fills
+    remove_guards(database)
+    row = first_row(database, METADATA.tables[table])
+    keys = [column.name for column in METADATA.tables[table].primary_key.columns]
+    same = " AND ".join(f'"{key}" = :{key}' for key in keys)
+    forge(database, f"DELETE FROM {table} WHERE {same}", **{key: row[key] for key in keys})
+    assert [one for one in damage(database) if "SQLite's" not in one and "trigger" not in one]
+
+
+def test_a_chain_that_was_written_anew_is_known_by_a_head_noted_before(database: Engine, runs: list[Run]) -> None:
+    noted = check_database(database, METADATA).head
+    Catalogue(database, Clock()).yank(MODEL, "another reason")
+    assert damage(database, noted) == []
+    remove_guards(database)
+    forge(database, "UPDATE run_metrics SET value = 1 WHERE run = :run AND name = 'top1'", run=runs[0].id)
+    with writing(database) as connection:
+        command.downgrade(configure(connection), "0015")
+    upgrade(database)
+    assert [one for one in damage(database) if "trigger" not in one] == []
+    (fault,) = (one for one in damage(database, noted) if "trigger" not in one)
+    assert f"entry {noted.seq} of the chain" in fault
+    assert noted.link in fault
+
+
+@pytest.mark.parametrize("statement", FORGERIES)
+def test_a_forged_run_is_not_delivered(database: Engine, runs: list[Run], statement: str) -> None:
+    records, run = Records(database), runs[0].id
+    assert records.get(run) == runs[0]
+    remove_guards(database)
+    forge(database, statement, **{"run": run} | ({"at": "2026-11-21T12:00:00.000001Z"} if ":at" in statement else {}))
+    for read in (lambda: records.get(run), records.list):
+        with pytest.raises(DamagedDatabaseError, match=f"{run}|no time"):
+            read()
+    assert records.get(runs[1].id) == runs[1]
+
+
+def test_other_forged_records_are_not_delivered(database: Engine, runs: list[Run]) -> None:
+    catalogue = Catalogue(database, Clock())
+    remove_guards(database)
+    forge(database, "UPDATE manifests SET content = replace(content, 'Apache', 'apache')")
+    for read in (catalogue.manifest, catalogue.content, catalogue.read):
+        with pytest.raises(DamagedDatabaseError, match=str(MODEL)):
+            read(MODEL)
+    forge(database, "UPDATE locks SET created_at = replace(created_at, '26', '25')")
+    with pytest.raises(DamagedDatabaseError, match=runs[0].start.lock):
+        catalogue.get_lock(runs[0].start.lock)
+    forge(database, "DELETE FROM token_revocations")
+    with pytest.raises(DamagedDatabaseError, match="token_revocations"):
+        Tokens(database, Clock()).list()
+    forge(database, "UPDATE actions SET actor = 'somebody' WHERE action = 'version.yank'")
+    with pytest.raises(DamagedDatabaseError, match="actions"):
+        Log(database).list()
+
+
+def test_what_is_rolled_back_leaves_no_gap(database: Engine) -> None:
+    """Neither a transaction nor one of several changes that are committed together."""
+    at = Clock()()
+
+    def fail(connection: Connection) -> None:
+        note(connection, "test", "fails", at)
+        raise InvalidInputError("it fails")
+
+    together = Together(database)
+    for act in (fail, lambda connection: note(connection, "test", "works", at)):
+        with suppress(InvalidInputError):
+            together.do(act)
+    with pytest.raises(InvalidInputError), writing(database) as connection:
+        fail(connection)
+    report = check_database(database, METADATA)
+    assert (report.damaged, report.head and report.head.seq) == ((), 1)
+
+
+def test_writers_at_once_make_one_chain(database: Engine) -> None:
+    catalogue, count = Catalogue(database, Clock()), 8
+    threads = [Thread(target=catalogue.note, args=("test", str(number))) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report = check_database(database, METADATA)
+    assert (report.damaged, report.head and report.head.seq) == ((), count)
+
+
+def first_row(database: Engine, table: Table) -> Mapping[str, Any]:
+    """The first row of a table as texts and numbers; what is JSON as it is stored."""
+    columns = (
+        f'CAST("{one.name}" AS TEXT) AS "{one.name}"' if isinstance(one.type, JSON) else f'"{one.name}"'
+        for one in table.columns
+    )
+    keys = ", ".join(f'"{column.name}"' for column in table.primary_key.columns)
+    with reading(database) as connection:
+        row = (
+            connection.execute(text(f"SELECT {', '.join(columns)} FROM {table.name} ORDER BY {keys}"))
+            .mappings()
+            .first()
+        )
+    assert row is not None
+    return row

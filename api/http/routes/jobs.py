@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar import Router, delete, get, post
+from litestar import HttpMethod, Request, Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
@@ -184,13 +184,15 @@ def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
             success={200: content(wire.JobEvent, "An event `job` a change, to its end.", _EVENT, "text/event-stream")},
         ),
     )
-    async def watch(job_id: JobIn, last: LastIn = None) -> ServerSentEvent:
+    async def watch(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
         """Server-sent events: the job as it is, and again whenever it changes, until it is over.
 
         Each event has an `id`: whoever was cut off sends the last one as `Last-Event-ID`, and hears of what is new.
         """
         id_ = _id(job_id)
         await service.work.do(queue.job, id_)
+        if request.method == HttpMethod.HEAD:
+            return ServerSentEvent(iter(()))
         return ServerSentEvent(_events(service, queue, id_, last))
 
     return watch

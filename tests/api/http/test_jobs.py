@@ -99,6 +99,8 @@ def publish(registry: Registry, version: str) -> None:
 def test_who_was_cut_off_hears_of_what_is_new(client: Client, registry: Registry) -> None:
     publish(registry, "1.0.0")
     path = f"/v1/jobs/{client.post('/v1/jobs', json={'request': REQUESTED}).json()['job'].removeprefix('job/')}"
+    asked = client.head(f"{path}/events")  # it ends, though the job still waits
+    assert (asked.status_code, asked.content) == (200, b"")
     assert client.delete(path).json()["state"] == "cancelled"
     whole = client.get(f"{path}/events")
     assert whole.headers["content-type"].startswith("text/event-stream")

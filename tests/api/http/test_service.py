@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 from litestar import Router, get
+from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
 from api.http import app as application
@@ -325,3 +326,19 @@ def test_the_document_describes_every_operation_with_examples(client: Client) ->
 def test_a_loopback_is_told_from_other_addresses() -> None:
     hosts = ("127.0.0.1", "127.1.2.3", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "registry.example.org")
     assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 4
+
+
+def test_every_path_answers_head_where_it_answers_get_and_options_lists_all_methods(client: Client) -> None:
+    routes = [one for one in client.app.routes if isinstance(one, HTTPRoute)]
+    for route in routes:
+        path = re.sub(r"\{[^}]*\}", "x", route.path)
+        methods = {str(getattr(one, "value", one)) for handler in route.route_handlers for one in handler.http_methods}
+        assert set(client.options(path).headers["allow"].split(", ")) == methods, path
+        assert ("GET" in methods) == ("HEAD" in methods), path
+        if "GET" in methods:
+            got, asked = client.get(path), client.head(path)
+            assert (asked.status_code, asked.content) == (got.status_code, b""), path
+            assert set(asked.headers) | {"content-length", "content-type"} == set(got.headers) | {
+                "content-length",
+                "content-type",
+            }, path

@@ -76,6 +76,8 @@ def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidI
     elif isinstance(kind, inspect.LiteralType):
         if value not in kind.values:
             yield _none_of(place, value, kind)
+    elif _is_too_long(value, kind):  # what is in it is not looked at
+        yield from _limit_problems(place, value, kind)
     else:
         for below, inner, of in _inside(place, value, kind):
             yield from _problems(below, inner, of)
@@ -212,6 +214,14 @@ def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInpu
     return place.error(f"{_shown(value)} is none of {', '.join(known)}", nearest(str(value), known))
 
 
+def _is_too_long(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    return (
+        isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType)
+        and kind.max_length is not None
+        and len(value) > kind.max_length
+    )
+
+
 def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
     """A number out of its range, none where there must be one, or another length than a fixed one."""
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
@@ -219,7 +229,7 @@ def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[In
     if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
         if kind.min_length and not value:
             yield place.error("it must not be empty")
-        if kind.max_length is not None and len(value) > kind.max_length:
+        if _is_too_long(value, kind):
             yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
     if not isinstance(kind, _NUMBERS):
         return

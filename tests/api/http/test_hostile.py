@@ -18,6 +18,10 @@ from tests.support.hostile_service import Outcome, memory_of, publish, send, tab
 from tests.support.serving import service
 
 GROWTH = 64 << 20
+ENOUGH = 20
+"""Waits whose median says something on a machine that is shared."""
+FROZEN = 10.0
+"""Seconds that no request waits unless one call holds the interpreter."""
 
 
 def test_hostile_publications_cost_the_service_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +43,9 @@ def test_hostile_publications_cost_the_service_nothing(tmp_path: Path, capsys: p
         with capsys.disabled():
             sys.stdout.write(f"\nidle: {statistics.median(idle.taken) * 1e3:.1f} ms\n{table(outcomes, before)}\n")
         assert max(one.memory for one in outcomes) - before < GROWTH
-        assert [one.name for one in outcomes if one.median_wait > allowed] == []
+        assert statistics.median(wait for one in outcomes for wait in one.waits) < allowed
+        assert [one.name for one in outcomes if len(one.waits) >= ENOUGH and one.median_wait > allowed] == []
+        assert [one.name for one in outcomes if one.worst_wait > FROZEN] == []
         assert "Traceback" not in served.log.read_text()
 
 

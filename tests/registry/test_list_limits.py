@@ -1,0 +1,55 @@
+"""Lists of a manifest: each has a limit, and what breaks a rule often is not told without end."""
+
+from typing import Any
+
+import pytest
+
+from artifacts.errors import InvalidInputError
+from registry.accepting import parse_accepted
+from registry.problems import MOST_PROBLEMS, Problems
+
+FILE = {"path": "m.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
+
+
+def model(**changed: object) -> dict[str, Any]:
+    port = {"name": "y", "type": "tensor", "dtype": "float32", "shape": [None, 2]}
+    return {
+        "schema": 1, "kind": "model", "name": "a/b", "version": "1.0.0", "license": "MIT", "task": "tensor",
+        "framework": {"name": "onnxruntime", "version": "*"}, "format": "onnx",
+        "inputs": [{"type": "tensor", "name": "x", "dtype": "float32", "shape": [None, 4]}],
+        "outputs": [port], "files": [FILE],
+    } | changed  # fmt: skip
+
+
+def problems_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidInputError) as raised:
+        parse_accepted(manifest)
+    found = raised.value.problems or (raised.value,)
+    return [((one.where or "").partition(" (")[0], one.what) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("files", [FILE] * 10_001, 10_000),
+        ("inputs", [model()["inputs"][0]] * 257, 256),
+        ("outputs", [model()["outputs"][0]] * 257, 256),
+    ],
+)
+def test_a_list_beyond_its_limit_is_one_problem(key: str, value: list[Any], limit: int) -> None:
+    assert problems_of(model(**{key: value})) == [(key, f"{len(value)} of them, and the limit is {limit}")]
+
+
+def test_axes_of_a_step_are_bounded() -> None:
+    steps = [{"reshape": {"shape": [1] * 33}}]
+    inputs = [model()["inputs"][0] | {"steps": steps}]
+    ((where, what),) = problems_of(model(inputs=inputs))
+    assert (where, what) == ("inputs[0].steps[0].reshape.shape", "33 of them, and the limit is 32")
+
+
+def test_problems_are_bounded() -> None:
+    problems = Problems()
+    for number in range(3 * MOST_PROBLEMS):
+        problems.add(InvalidInputError(f"{number}"))
+        problems.add(InvalidInputError(f"{number}"))
+    assert [error.what for error in problems.found] == [f"{number}" for number in range(MOST_PROBLEMS)]

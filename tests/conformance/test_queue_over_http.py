@@ -23,6 +23,10 @@ from tests.conformance.test_queue import Bench
 from tests.support.recorded import NOON
 
 ELSEWHERE = (
+    "test_a_job_whose_token_ended_a_moment_ago_is_not_given_out",
+    "test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs",
+    "test_a_token_has_so_many_queued_jobs_and_no_more",
+    "test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end",
     "test_any_history_is_that_of_the_model",
     "test_a_lease_and_a_job_belong_to_who_took_them",
     "test_a_machine_belongs_to_the_token_that_enrolled_it",

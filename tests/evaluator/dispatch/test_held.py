@@ -52,10 +52,12 @@ def begun(held: HeldRuns, lock: Lock) -> RunStart:
     return start
 
 
-def start_of(lock: Lock) -> RunStart:
+def start_of(lock: Lock, at: datetime = NOON) -> RunStart:
     platform = lock.image.platforms[0]
     return replace(
         recorded(lock=lock.id, isolation="process").start,
+        id=new_run_id(at),
+        started_at=at,
         image_id=None,
         platform={
             "os": platform.os,

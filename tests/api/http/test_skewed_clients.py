@@ -1,0 +1,53 @@
+"""Clients whose clocks are wrong, on a real service: their runs are recorded, with the service's time."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from api.client.opening import reach
+from api.client.queue import HttpQueue
+from api.client.records import RemoteRuns
+from api.dispatching import open_queue
+from api.wiring import open_registry
+from evaluator.dispatch.matching import Wants
+from evaluator.dispatch.queue import JobWish, new_job_id
+from evaluator.records.runs import RunEnd
+from tests.evaluator.dispatch.test_held import start_of
+from tests.support.queues import BOOT, CPU, facts, machine
+from tests.support.serving import service
+from tests.support.variants import variant
+
+
+@pytest.mark.parametrize("hours", [-26, 26])
+def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    registry, skew = open_registry(str(tmp_path / "registry"), print), timedelta(hours=hours)
+    lock = variant({}).lock
+    registry.catalogue.put_lock(lock)
+    jobs = [open_queue(registry).submit(JobWish(new_job_id(datetime.now(UTC)), lock.id, Wants((CPU,), {}, cpus=1)))]
+    with service(tmp_path / "registry") as served:
+        talk = reach(served.url).talk
+        talk.clock._own = lambda: datetime.now(UTC) + skew
+        queue, runs = HttpQueue(talk), RemoteRuns(talk, lambda _: None)
+        queue.enrol(machine(1), BOOT, facts(), datetime.now(UTC) + skew)
+        lease = queue.lease(machine(1), BOOT)
+        assert lease is not None
+        leased = start_of(lock, talk.clock())
+        assert queue.begin(lease.fence, leased) is not None
+        cut = RunEnd(outcome="failed", failure_class="golden", failure_message="it deviates", ended_at=talk.clock())
+        assert queue.commit(lease.fence, leased.id, cut).state == "failed"
+        held = start_of(lock, talk.clock())
+        runs.start(held)
+        runs.finish(held.id, RunEnd(outcome="cancelled", ended_at=datetime.now(UTC) + skew))
+        assert queue.job(jobs[0].id).tally.total == 0
+        (shown,) = queue.machines()
+    assert shown.skew == pytest.approx(hours * 3600, abs=60)
+    for id_ in (leased.id, held.id):
+        run = registry.records.get(id_)
+        assert run.end is not None
+        assert abs(run.start.started_at - datetime.now(UTC)) < timedelta(minutes=5)
+        assert run.start.started_at <= run.end.ended_at <= datetime.now(UTC)
+    registry.database.dispose()

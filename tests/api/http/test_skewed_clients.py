@@ -31,7 +31,7 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
     with service(tmp_path / "registry") as served:
         talk = reach(served.url).talk
         talk.clock._own = lambda: datetime.now(UTC) + skew
-        queue, runs = HttpQueue(talk), RemoteRuns(talk, lambda _: None)
+        queue, runs = HttpQueue(talk), RemoteRuns(talk, lambda _: False)
         queue.enrol(machine(1), BOOT, facts(), datetime.now(UTC) + skew)
         lease = queue.lease(machine(1), BOOT)
         assert lease is not None

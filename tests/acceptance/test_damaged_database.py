@@ -1,0 +1,84 @@
+"""A database that was changed is not copied, not shown and not taken for whole by any command."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from api.databases import FILE
+from artifacts.local import LocalStore
+from evaluator.records.runs import RunId
+from migrations import upgrade
+from migrations.schema import METADATA
+from registry.catalogue.database import open_engine, writing
+from registry.catalogue.guards import guards, triggers
+from tests.support.commands import Commands
+from tests.support.filled import fill, store_blobs
+from tests.support.forging import forge, remove_guards
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Commands:
+    """Commands on a registry with records of every kind, and all blobs that they name."""
+    home = tmp_path / "registry"
+    home.mkdir()
+    store_blobs(LocalStore(home / "blobs"))
+    return Commands(home)
+
+
+@pytest.fixture
+def run(commands: Commands) -> RunId:
+    database = open_engine(commands.registry / FILE)
+    upgrade(database)
+    runs = fill(database)
+    database.dispose()
+    return runs[0].id
+
+
+def change(database: Engine, statement: str) -> None:
+    """Change rows as somebody does who removes the triggers, and makes them again."""
+    remove_guards(database)
+    forge(database, statement)
+    with writing(database) as connection:
+        for guard in guards(METADATA):
+            for trigger in triggers(guard, "sqlite").values():
+                connection.exec_driver_sql(trigger)
+    database.dispose()
+
+
+def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunId, tmp_path: Path) -> None:
+    whole = commands.done("verify")
+    assert whole["damaged"] == []
+    commands.done("backup", tmp_path / "backup")
+    before = (tmp_path / "backup" / "database.sqlite").read_bytes()
+    change(open_engine(commands.registry / FILE), f"UPDATE run_metrics SET value = 1 WHERE run = '{run}'")
+    for words in (["show", run], ["runs"], ["backup", str(tmp_path / "backup")]):
+        error = commands.error(4, *words)
+        assert error["code"] == "damaged-database", words
+        assert run in f"{error['message']} {error['where']}", words
+    assert (tmp_path / "backup" / "database.sqlite").read_bytes() == before
+    answer = commands.call("verify", "--head", whole["head"])
+    assert answer.code == 4
+    assert [fault["where"] for fault in answer.document["damaged"]] == [f"run_ends: {run}"]
+
+
+def test_a_noted_head_is_compared(commands: Commands, run: RunId) -> None:  # noqa: ARG001 - it fills
+    count, _, link = commands.done("verify")["head"].partition(":")
+    other = f"{link[:-1]}{'0' if link[-1] != '0' else '1'}"
+    answer = commands.call("verify", "--head", f"{count}:{other}")
+    assert (answer.code, len(answer.document["damaged"])) == (4, 1)
+    assert commands.error(2, "verify", "--head", "nothing")["code"] == "invalid-input"
+
+
+def test_a_damaged_page_is_found_by_every_command(commands: Commands, run: RunId, tmp_path: Path) -> None:  # noqa: ARG001
+    assert commands.done("doctor")["damaged"] == []
+    database = commands.registry / FILE
+    pages = bytearray(database.read_bytes())
+    for page in range(4096 * 8, len(pages), 4096):
+        pages[page] = 0xFF  # no kind of page
+    database.write_bytes(pages)
+    for words in (["doctor"], ["verify"], ["runs"], ["backup", str(tmp_path / "backup")]):
+        answer = commands.call(*words)
+        assert answer.code == 4, words
+        assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "backup").exists()

@@ -136,6 +136,7 @@ def test_no_row_is_removed_unseen(database: Engine, runs: list[Run], table: str)
 
 def test_a_chain_that_was_written_anew_is_known_by_a_head_noted_before(database: Engine, runs: list[Run]) -> None:
     noted = check_database(database, METADATA).head
+    assert noted is not None
     Catalogue(database, Clock()).yank(MODEL, "another reason")
     assert damage(database, noted) == []
     remove_guards(database)
@@ -222,4 +223,4 @@ def first_row(database: Engine, table: Table) -> Mapping[str, Any]:
             .first()
         )
     assert row is not None
-    return row
+    return {str(column): value for column, value in row.items()}

@@ -154,7 +154,7 @@ def test_compose_accepts_it(file: str) -> None:
     if shutil.which("docker-compose") is None:
         pytest.skip("needs docker-compose (Debian: apt-get install docker-compose)")
     variables = {"BENCHLOCK_NAME": "bench.example.org", "POSTGRES_PASSWORD": "secret", "PATH": "/usr/bin:/bin"}
-    command = ["docker-compose", "--file", ROOT / file, "config"]
+    command = ["docker-compose", "--file", str(ROOT / file), "config"]
     without = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert without.returncode != 0
     assert "by its digest" in without.stderr

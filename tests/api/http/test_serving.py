@@ -192,7 +192,7 @@ def test_all_of_standard_error_is_json() -> None:
 
 
 def test_a_service_that_does_not_start_says_why_in_json(served: Served, tmp_path: Path) -> None:
-    command = [BENCHLOCK, "serve", "--open", "--port", str(served.port)]
+    command = [str(BENCHLOCK), "serve", "--open", "--port", str(served.port)]
     environment = Commands(tmp_path / "registry").environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stderr.splitlines()]

@@ -28,7 +28,7 @@ def latest_done(records: KeptRuns, lock: Lock) -> Run:
             f"no run of {lock.id} is done, so there is nothing to compare with",
             next_step="run it first (`benchlock run`), or name a run with --against",
         )
-    return found[0]
+    return records.get(found[0].id)
 
 
 def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from artifacts.errors import InvalidInputError
+from artifacts.limits import REQUEST, TooLongError, check_document
 from registry.asking import (
     Asked,
     AskedAccelerator,
@@ -97,6 +98,8 @@ def read_request(text: bytes | str, name: str) -> Request:
     Raises:
         InvalidInputError: at the first fault, with the path of the key and the line.
     """
+    if len(text) > REQUEST:  # before it is parsed; what is close to the limit is counted in bytes below
+        raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
     return _understood(read(text, name))
 
 
@@ -145,6 +148,7 @@ def _understood(document: Document) -> Request:
     _check_metrics(asked, place)
     if asked.as_of is not UNSET:
         place.at("as_of").parsed(parse_time, asked.as_of)
+    check_document(document.value, REQUEST, document.name)
     return Request(
         asked=asked,
         document=document.value,

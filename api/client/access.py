@@ -83,4 +83,11 @@ class RemoteAccess:
 
     def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
         cursor = None if before is None else cursor_of((before,))
-        return self._talk.get("log", wire.LogPage, limit=limit, cursor=cursor, actor=actor).log
+        found: list[wire.LogEntry] = []
+        while len(found) < limit:
+            page = self._talk.get("log", wire.LogPage, limit=limit - len(found), cursor=cursor, actor=actor)
+            found += page.log
+            if not isinstance(page.next, str):
+                break
+            cursor = page.next
+        return tuple(found)

@@ -1,11 +1,16 @@
 """How a page is asked for: a cursor, and how much at most."""
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
+import msgspec
 from litestar.openapi.spec import Example
 from litestar.params import Parameter
 
 from api.http.settings import Settings
+from artifacts.limits import PAGE
+
+Item = TypeVar("Item", bound=msgspec.Struct)
 
 Cursor = Annotated[
     str | None,
@@ -26,3 +31,27 @@ Limit = Annotated[
 def bounded(limit: int | None, settings: Settings) -> int:
     """How many are given."""
     return settings.usual_page if limit is None else min(limit, settings.largest_page)
+
+
+def fit_page(
+    items: Sequence[Item], most: int, cursor: Callable[[Item], str]
+) -> tuple[tuple[Item, ...], str | msgspec.UnsetType]:
+    """Return the items that one page takes, and the cursor of the rest.
+
+    Args:
+        items: What was found: one more than the page may have, where there are more.
+        most: The largest number of items.
+        cursor: Makes the cursor of what follows an item.
+
+    Returns:
+        As many items as fit into ``limits.PAGE`` bytes, at least one; and the cursor, unset where nothing follows.
+    """
+    shown = 0
+    left = PAGE
+    for item in items[:most]:
+        left -= len(msgspec.json.encode(item))
+        if left < 0 and shown:
+            break
+        shown += 1
+    page = tuple(items[:shown])
+    return page, cursor(page[-1]) if len(items) > shown else msgspec.UNSET

@@ -7,14 +7,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from api.wire.limited import document, text
+from artifacts import limits
 from artifacts.digest import Digest, parse_digest
 from registry.catalogue.entries import Entry, Published
 from registry.catalogue.pages import Listed
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
 
-Name = Annotated[str, Meta(examples=["acme/resnet8"], max_length=128)]
-Version = Annotated[str, Meta(examples=["1.0.0"], max_length=128)]
+Name = Annotated[str, text(limits.NAME, "acme/resnet8")]
+Version = Annotated[str, text(limits.NAME, "1.0.0")]
 DigestText = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
@@ -49,9 +51,9 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``digest`` is what the sender takes the manifest's to be. ``authored`` and ``sources`` are kept beside it.
     """
 
-    manifest: dict[str, Any]
-    authored: str = ""
-    sources: dict[str, str] = {}
+    manifest: Annotated[dict[str, Any], document(limits.MANIFEST)]
+    authored: Annotated[str, text(limits.MANIFEST)] = ""
+    sources: Annotated[dict[str, str], document(limits.MANIFEST)] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False
 
@@ -73,8 +75,8 @@ class PublishedVersion(Struct, frozen=True, kw_only=True):
 class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That nobody should choose a version any more, and why; or, with ``undo``, that it may be chosen again."""
 
-    target: Annotated[str, Meta(examples=["model/acme/resnet8@1.0.0"], max_length=400)]
-    reason: Annotated[str, Meta(max_length=4000)] = ""
+    target: Annotated[str, text(limits.TARGET, "model/acme/resnet8@1.0.0")]
+    reason: Annotated[str, text(limits.REASON)] = ""
     undo: bool = False
 
 

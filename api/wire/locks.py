@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText, Name, Version
+from api.wire.limited import document, text
+from artifacts import limits
 from artifacts.digest import Digest, parse_digest
 from registry.constraints import Constraint
 from registry.lockfile import Lock
@@ -14,7 +16,8 @@ from registry.resolution.search import Preferences
 from registry.staleness import Freshness
 from registry.versions import parse_version
 
-Lockfile = Annotated[str, Meta(max_length=4 << 20, examples=['id = "sha256:…"\nschema = "1.0"\n…'])]
+Lockfile = Annotated[str, text(limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
+RequestDocument = Annotated[dict[str, Any], document(limits.REQUEST)]
 
 
 class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +35,7 @@ class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: Name
     version: Version
     digest: DigestText
-    requires: tuple[tuple[Kind, Name, Annotated[str, Meta(max_length=400)]], ...] = ()
+    requires: Annotated[tuple[tuple[Kind, Name, Annotated[str, text(1000)]], ...], Meta(max_length=16)] = ()
 
 
 class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -41,16 +44,16 @@ class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     With ``drafts`` it is answered as if these were published, in the place of all versions of their names.
     """
 
-    request: dict[str, Any]
-    preferences: tuple[Preferred, ...] = ()
+    request: RequestDocument
+    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=limits.PREFERENCES)] = ()
     drafts: Annotated[tuple[DraftedVersion, ...], Meta(max_length=16)] = ()
 
 
 class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock to make from a request, or one to keep: its text."""
 
-    request: dict[str, Any] | UnsetType = UNSET
-    preferences: tuple[Preferred, ...] = ()
+    request: RequestDocument | UnsetType = UNSET
+    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=limits.PREFERENCES)] = ()
     text: Lockfile | UnsetType = UNSET
 
 
@@ -96,7 +99,7 @@ class Checked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock, by its text or id, and the request that it should answer."""
 
     lock: Lockfile
-    request: dict[str, Any]
+    request: RequestDocument
 
 
 class FreshnessFound(Struct, frozen=True, kw_only=True):
@@ -111,7 +114,7 @@ class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock, by its text or id, and an artifact of it: ``KIND/NAME``."""
 
     lock: Lockfile
-    target: Annotated[str, Meta(max_length=400, examples=["framework/onnxruntime"])]
+    target: Annotated[str, text(limits.TARGET, "framework/onnxruntime")]
 
 
 class WhyTold(Struct, frozen=True, kw_only=True):

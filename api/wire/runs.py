@@ -6,13 +6,15 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText
+from api.wire.limited import document, text
+from artifacts import limits
 from artifacts.digest import Descriptor, Digest
-from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart
+from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
-Role = Annotated[str, Meta(max_length=64)]
-Word = Annotated[str, Meta(max_length=255)]
+Role = Annotated[str, text(limits.ROLE)]
+Word = Annotated[str, text(limits.WORD)]
 Moment = Annotated[datetime, Meta(tz=True)]
 Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
@@ -47,9 +49,9 @@ class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lock: DigestText
     attempt: Count
     isolation: Isolation
-    platform: dict[Word, str]
-    host: dict[Word, Any]
-    process: dict[Word, Any]
+    platform: Annotated[dict[Word, str], document(limits.PLATFORM)]
+    host: Annotated[dict[Word, Any], document(limits.HOST)]
+    process: Annotated[dict[Word, Any], document(limits.PROCESS)]
     started_at: Moment
     image_id: DigestText | None = None
 
@@ -59,13 +61,13 @@ class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     outcome: Outcome
     ended_at: Moment
-    failure_class: str | None = None
-    failure_message: str | None = None
-    metrics: tuple[MetricOnWire, ...] = ()
-    packages: dict[Word, Word] = {}
-    blobs: dict[Role, BlobOnWire] = {}
-    timings: dict[Word, float] = {}
-    details: dict[str, Any] = {}
+    failure_class: Word | None = None
+    failure_message: Annotated[str, text(limits.FAILURE_MESSAGE)] | None = None
+    metrics: Annotated[tuple[MetricOnWire, ...], Meta(max_length=limits.METRICS)] = ()
+    packages: Annotated[dict[Word, Word], Meta(max_length=limits.PACKAGES)] = {}
+    blobs: Annotated[dict[Role, BlobOnWire], Meta(max_length=limits.BLOBS)] = {}
+    timings: Annotated[dict[Word, float], Meta(max_length=limits.PHASES)] = {}
+    details: Annotated[dict[str, Any], document(limits.DETAILS)] = {}
 
 
 class RunOnWire(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,11 @@ class RunOnWire(Struct, frozen=True, kw_only=True):
 
 
 class RunPage(Struct, frozen=True, kw_only=True):
-    """Runs, newest first; ``next`` is the cursor of what follows, absent at the end."""
+    """Runs, newest first; ``next`` is the cursor of what follows, absent at the end.
+
+    An item has no host, process, packages or blobs, a short failure message, and of the details what says whether its
+    figures count. The run itself has all of it.
+    """
 
     runs: tuple[RunOnWire, ...]
     next: str | UnsetType = UNSET
@@ -134,6 +140,7 @@ def start_of(start: RunBegun) -> RunStart:
 
 
 def over_on_wire(end: RunEnd) -> RunOver:
+    end = fit_end(end)  # a record may be older than the limits
     return RunOver(
         outcome=end.outcome,
         ended_at=end.ended_at,

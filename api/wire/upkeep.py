@@ -6,7 +6,9 @@ from msgspec import Meta, Struct
 
 from api.client.registry import Brought, Freed, Looked
 from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, published_of, published_on_wire
+from api.wire.limited import text
 from api.wire.runs import RunText
+from artifacts import limits
 from evaluator.records.runs import RunId
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
@@ -52,7 +54,7 @@ class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before, and must still be in it.
     """
 
-    targets: Annotated[tuple[Annotated[str, Meta(max_length=4 << 20)], ...], Meta(max_length=1000)] = ()
+    targets: Annotated[tuple[Annotated[str, text(limits.LOCK)], ...], Meta(max_length=1000)] = ()
     remote: bool = False
     head: Annotated[str, Meta(max_length=100)] | None = None
 

@@ -14,11 +14,12 @@ from typing import Final
 
 from artifacts.digest import Digest
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
+from artifacts.limits import REASON, truncate
 from evaluator.dispatch import hostlock
 from evaluator.dispatch.journal import LeasedJournal
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.pulse import Pulse
-from evaluator.dispatch.queue import LONGEST_REASON, FencedError, Lease, MachineId, Queue
+from evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.times import boot_id, since_boot
 from evaluator.records.runs import Isolation, RunId
@@ -239,7 +240,7 @@ class Agent:
             self._give_back(lease, _ended(trouble), reason)
 
     def _give_back(self, lease: Lease, ended: Ended, reason: str) -> None:
-        self.queue.release(lease.fence, ended, reason[:LONGEST_REASON])
+        self.queue.release(lease.fence, ended, truncate(reason, REASON))
 
     def _enrol(self) -> None:
         engine = self.workshop.connect()

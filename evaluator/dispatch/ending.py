@@ -6,6 +6,7 @@ from typing import Any, Final, cast, get_args
 from sqlalchemy import Connection, Row, delete, exists, select, text, update
 from sqlalchemy.exc import OperationalError
 
+from artifacts.limits import REASON, truncate
 from evaluator.dispatch.holding import acquit_machines, is_probe, judge_machine
 from evaluator.dispatch.rows import select_held, tally_of
 from evaluator.dispatch.states import OWN_FAULTS, Ended, Next, after
@@ -34,6 +35,7 @@ def end_lease(
     connection: Connection, held: Row[Any], ended: Ended, reason: str | None, moment: Moment, end: RunEnd | None = None
 ) -> None:
     """End the lease of the leased job ``held``. Its run, where it began one, gets ``end``, else it was abandoned."""
+    reason = None if reason is None else truncate(reason, REASON)
     probe = is_probe(connection, held, ended)
     found = after(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
     if held.run is not None:

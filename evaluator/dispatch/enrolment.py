@@ -4,12 +4,16 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from artifacts.limits import LACKS, WORD, truncate
 from evaluator.dispatch.matching import MachineFacts, Wants, lacks
 from evaluator.dispatch.owners import check_own, owner_of
 from evaluator.dispatch.queue import MachineId
 from evaluator.dispatch.tables import classes, dispatch, eligible, lease_slots, machines
 from evaluator.dispatch.times import Moment, queue_id
 from registry.access.log import note
+
+_MOST_LACKS = LACKS // (WORD * 8)
+"""Reasons of which all fit into their limit, whatever the jobs ask."""
 
 
 def keep_class(connection: Connection, wants: Wants) -> str:
@@ -90,7 +94,12 @@ def _alone(connection: Connection) -> None:
 
 def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
     made = [
-        {"machine": machine, "class": wanted, "fits": not lacking, "lacks": list(lacking)}
+        {
+            "machine": machine,
+            "class": wanted,
+            "fits": not lacking,
+            "lacks": [truncate(one, WORD * 4) for one in lacking[:_MOST_LACKS]],
+        }
         for machine, wanted, lacking in rows
     ]
     if made:

@@ -1,6 +1,7 @@
 """Why a job is where it is, and what each machine lacks for it."""
 
 from collections import Counter
+from typing import Final
 
 from sqlalchemy import Connection, func, select, text, tuple_
 
@@ -8,6 +9,9 @@ from evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Mac
 from evaluator.dispatch.rows import load_job, load_machines
 from evaluator.dispatch.tables import avoided, eligible, jobs
 from evaluator.dispatch.times import Moment
+
+SHOWN: Final = 100
+"""Machines of an explanation: those that lack least."""
 
 
 def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
@@ -31,7 +35,8 @@ def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
     )
     ahead = _ahead(connection, row.wanted, row.since, row.seq)
     open_ = [one for one in standings if not one.lacks and one.obstacle is None]
-    return Explanation(found, not open_, _sentence(found, standings, open_, known, ahead), tuple(standings), ahead)
+    sentence = _sentence(found, standings, open_, known, ahead)
+    return Explanation(found, not open_, sentence, tuple(standings[:SHOWN]), ahead)
 
 
 def _obstacle(machine: Machine, avoids: bool) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NewType, Protocol
+from typing import Literal, NewType, Protocol
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, RefusedError
@@ -118,8 +118,6 @@ class Explanation:
 
 
 COUNTED_AHEAD = 1000
-LONGEST_REASON: Final = 4000
-"""Characters of the reason for which a lease is given back, and of no more."""
 
 
 class Queue(Protocol):

@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
+from artifacts import limits
 from artifacts.digest import Digest
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch.matching import MachineFacts
@@ -15,11 +16,16 @@ from evaluator.dispatch.times import Moment, Times
 from evaluator.records.runs import RunId
 from registry.access.tokens import State
 
+_JOB = (
+    *(column for column in jobs.columns if column.name != "reason"),
+    func.substr(jobs.c.reason, 1, limits.REASON).label("reason"),  # jobs may be older than the limits
+)
+
 
 def select_jobs() -> Select[Any]:
     """Jobs with their last lease and their result."""
     return (
-        select(jobs, leases.c.machine, func.coalesce(job_results.c.run, leases.c.run).label("run"))
+        select(*_JOB, leases.c.machine, func.coalesce(job_results.c.run, leases.c.run).label("run"))
         .outerjoin(leases, leases.c.fence == jobs.c.fence)
         .outerjoin(job_results, job_results.c.job == jobs.c.id)
     )

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
+from artifacts import limits
 from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining, withdrawing
 from evaluator.dispatch.admitting import check_again, check_begun, check_facts, check_over, check_same, check_waiting
@@ -99,6 +100,9 @@ class SqlQueue:
             return explaining.explain(connection, job, self._moment(connection))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        limits.check_text(machine, limits.MACHINE, "machine")
+        limits.check_text(boot, limits.MACHINE, "boot")
+        limits.check_document(facts.document(), limits.MACHINE_FACTS, "facts")
         check_facts(facts, machine)
         with writing(self._database) as connection:
             moment = self._moment(connection)
@@ -115,6 +119,7 @@ class SqlQueue:
             return load_machines(connection, self._moment(connection), after=after, limit=limit)
 
     def drain(self, machine: MachineId, why: str | None) -> None:
+        limits.check_text(why or "", limits.REASON, "draining")
         with writing(self._database) as connection:
             changed = update(machines).where(machines.c.id == machine).values(draining=why)
             if not connection.execute(changed).rowcount:
@@ -195,6 +200,7 @@ class SqlQueue:
             return load_job(connection, JobId(lease.job), moment.now)
 
     def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        limits.check_text(reason, limits.REASON, "reason")
         with writing(self._database) as connection:
             held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
             if held is not None:

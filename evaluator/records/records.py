@@ -21,6 +21,7 @@ from evaluator.records.runs import (
     check_start,
     in_text,
 )
+from evaluator.records.summaries import summarize
 from evaluator.records.tables import (
     held_runs,
     imported_runs,
@@ -39,6 +40,8 @@ from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.tables import locks
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
+_AT_ONCE: Final = 8
+"""Runs of a list whose whole records are in memory together: a record that is older than the limits has any size."""
 _KINDS: Final = ("runs", "run_ends", "imported_runs")
 
 
@@ -86,7 +89,14 @@ class Records:
         before: RunId | None = None,
         limit: int = 100,
     ) -> tuple[Run, ...]:
-        """The newest runs, newest first: at most ``limit``; of a lock, with an outcome, ``before`` a run."""
+        """Return summaries of the newest runs, newest first; ``summaries.summarize`` says what they are.
+
+        Args:
+            lock: Only runs of this lock.
+            outcome: Only runs with this outcome.
+            before: Only runs older than this one.
+            limit: The largest number of runs.
+        """
         query = select(runs.c.id).limit(limit)
         if lock is not None:
             query = query.where(runs.c.lock == lock)
@@ -96,7 +106,9 @@ class Records:
             query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
         query = query.order_by((runs.c.id if outcome is None or lock is not None else run_ends.c.run).desc())
         with reading(self._engine) as connection:
-            return _load(connection, connection.execute(query).scalars().all())
+            ids = connection.execute(query).scalars().all()
+            parts = (_load(connection, ids[at : at + _AT_ONCE]) for at in range(0, len(ids), _AT_ONCE))
+            return tuple(summarize(run) for part in parts for run in part)
 
     def count(self, lock: Digest) -> int:
         """How many runs of a lock there are, whatever their outcome."""

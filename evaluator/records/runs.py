@@ -5,11 +5,14 @@ A record with a gap is refused, not stored: a number that nobody can say the con
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Literal, NewType, get_args
 
+from artifacts import limits
+from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.statistics.figures import Metric
@@ -40,6 +43,8 @@ SELF_REPORTED = "self_reported"
 """The key of a record's details that names the metrics which code of the model could have made."""
 
 _PREFIX = "run/"
+_MOST_PHASES = limits.TIMINGS // (limits.WORD + 64)
+"""Timings of which all fit into their limit, however long their names are."""
 
 
 class RunEndedError(RefusedError):
@@ -190,6 +195,9 @@ def check_start(start: RunStart) -> None:
     elif time_of(start.id.removeprefix(_PREFIX)) > milliseconds(start.started_at):
         gaps.append("started_at (before the time of the id)")
     _refuse(start.id, gaps)
+    limits.check_document(start.platform, limits.PLATFORM, "platform")
+    limits.check_document(start.host, limits.HOST, "host")
+    limits.check_document(start.process, limits.PROCESS, "process")
 
 
 def check_end(start: RunStart, end: RunEnd) -> None:
@@ -213,6 +221,64 @@ def check_end(start: RunStart, end: RunEnd) -> None:
     gaps += [gap for metric in end.metrics for gap in _metric_gaps(metric)]
     gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
     _refuse(start.id, gaps)
+    _check_limits(end)
+
+
+def _check_limits(end: RunEnd) -> None:
+    """Raise ``TooLongError`` where a text or a document of the end exceeds its limit."""
+    limits.check_count(end.metrics, limits.METRICS, "metrics")
+    limits.check_count(end.packages, limits.PACKAGES, "packages")
+    limits.check_count(end.blobs, limits.BLOBS, "blobs")
+    limits.check_count(end.timings, limits.PHASES, "timings")
+    for metric in end.metrics:
+        limits.check_text(metric.name, limits.WORD, "metrics: name")
+        limits.check_text(metric.unit, limits.WORD, f"metrics.{metric.name}.unit")
+    for name, version in end.packages.items():
+        limits.check_text(name, limits.WORD, "packages: name")
+        limits.check_text(version, limits.WORD, f"packages.{name}")
+    for role in end.blobs:
+        limits.check_text(role, limits.ROLE, "blobs: role")
+    for phase in end.timings:
+        limits.check_text(phase, limits.WORD, "timings: phase")
+    limits.check_text(end.failure_class or "", limits.WORD, "failure_class")
+    limits.check_text(end.failure_message or "", limits.FAILURE_MESSAGE, "failure_message")
+    limits.check_document(end.timings, limits.TIMINGS, "timings")
+    limits.check_document(end.details, limits.DETAILS, "details")
+
+
+def fit_end(end: RunEnd) -> RunEnd:
+    """Return the end with its texts truncated to their limits, each with a visible mark.
+
+    It is for what benchlock records by itself, so that no run is lost to what its model printed; and for showing
+    records that are older than the limits.
+    """
+    return replace(
+        end,
+        failure_class=None if end.failure_class is None else limits.truncate(end.failure_class, limits.WORD),
+        failure_message=(
+            None if end.failure_message is None else limits.truncate(end.failure_message, limits.FAILURE_MESSAGE)
+        ),
+        packages=dict(islice(_words(end.packages), limits.PACKAGES)),
+        timings={
+            limits.truncate(phase, limits.WORD): spent for phase, spent in islice(end.timings.items(), _MOST_PHASES)
+        },
+        details=_fit_details(end.details),
+    )
+
+
+def _words(packages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((limits.truncate(name, limits.WORD), limits.truncate(text, limits.WORD)) for name, text in packages.items())
+
+
+def _fit_details(details: Json) -> Json:
+    """The details without those that are too large together, the largest first, each replaced by a mark."""
+    sizes = {name: len(canonical(part)) for name, part in details.items()}
+    kept = dict(details)
+    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
+        if len(canonical(kept)) <= limits.DETAILS:
+            break
+        kept[name] = f"[truncated: {sizes[name]} bytes]"
+    return kept
 
 
 def _metric_gaps(metric: Metric) -> list[str]:

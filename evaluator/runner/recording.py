@@ -13,7 +13,7 @@ from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore
 from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId
+from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from evaluator.runner.ending import Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.results import FILES, RESULT, Judged, Result, Timed, open_output, read_result
@@ -69,13 +69,15 @@ def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
 
 def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, float], at: datetime) -> RunEnd:
     """The end of a run that left nothing: failed, or cancelled where there is no failure."""
-    return RunEnd(
-        outcome="cancelled" if failure is None else "failed",
-        failure_class=failure.kind if failure else None,
-        failure_message=failure.message if failure else None,
-        timings=dict(timings),
-        details=_details(attempt),
-        ended_at=at,
+    return fit_end(
+        RunEnd(
+            outcome="cancelled" if failure is None else "failed",
+            failure_class=failure.kind if failure else None,
+            failure_message=failure.message if failure else None,
+            timings=dict(timings),
+            details=_details(attempt),
+            ended_at=at,
+        )
     )
 
 
@@ -112,16 +114,18 @@ def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], st
             details = _calls(phases.performance, document, attempt.platform.device)
         except InvalidInputError as error:
             failure = Failure("crash", error.what)
-    return RunEnd(
-        outcome="done" if failure is None else "failed",
-        failure_class=failure.kind if failure else None,
-        failure_message=finished.translate(failure.message) if failure else None,
-        metrics=metrics,
-        packages={found.name: found.version for found in result.environment.packages} if result else {},
-        blobs=blobs,
-        timings={**timings, **(result.timings if result else {})},
-        details={**_details(attempt), "exit_code": ending.code, **_told(document), **details},
-        ended_at=at,
+    return fit_end(
+        RunEnd(
+            outcome="done" if failure is None else "failed",
+            failure_class=failure.kind if failure else None,
+            failure_message=finished.translate(failure.message) if failure else None,
+            metrics=metrics,
+            packages={found.name: found.version for found in result.environment.packages} if result else {},
+            blobs=blobs,
+            timings={**timings, **(result.timings if result else {})},
+            details={**_details(attempt), "exit_code": ending.code, **_told(document), **details},
+            ended_at=at,
+        )
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from sqlalchemy import Connection, Engine, select
 
 from artifacts.errors import InvalidInputError
+from artifacts.limits import AUDIT_TEXT, truncate
 from registry.access.actors import Actor, acting
 from registry.access.secret import masked
 from registry.access.tables import actions
@@ -16,8 +17,6 @@ from registry.ids import is_id, new_id
 
 Outcome = Literal["done", "refused", "failed"]
 
-LONGEST: Final = 500
-"""Characters of the longest target and reason that are kept: some come from whoever was refused."""
 MOST: Final = 10_000
 """Entries that are given at once."""
 
@@ -64,7 +63,7 @@ class Log:
             raise InvalidInputError(f"limit {limit} is not between 1 and {MOST}", where="limit")
         if before is not None and not is_id(before):
             raise InvalidInputError(
-                f"{before[:LONGEST]!r} is the id of no entry", where="before", next_step="give the id of one"
+                f"{before[:AUDIT_TEXT]!r} is the id of no entry", where="before", next_step="give the id of one"
             )
         query = select(actions).order_by(actions.c.id.desc()).limit(limit)
         if before is not None:
@@ -85,11 +84,11 @@ def _insert(
         "id": new_id(at),
         "at": at,
         "actor": actor.id,
-        "action": masked(action)[:LONGEST],
-        "target": masked(target)[:LONGEST],
-        "request": actor.request and masked(actor.request)[:LONGEST],
+        "action": truncate(masked(action), AUDIT_TEXT),
+        "target": truncate(masked(target), AUDIT_TEXT),
+        "request": actor.request and truncate(masked(actor.request), AUDIT_TEXT),
         "outcome": outcome,
-        "reason": masked(reason)[:LONGEST],
+        "reason": truncate(masked(reason), AUDIT_TEXT),
     }
     insert_record(connection, actions, row)
 

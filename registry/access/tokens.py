@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, fun
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from artifacts.limits import SCOPES, check_text
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.access.scopes import Scopes
@@ -75,6 +76,7 @@ class Tokens:
         """
         _check_name(name)
         _check_lifetime(lifetime)
+        check_text(str(scopes), SCOPES, "scopes")
         secret = new_secret()
         with writing(self._engine) as connection:
             at = self._clock()

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, func, select
 
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.limits import REASON, check_text
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.chain import check_stored, insert_record, record_kind
@@ -198,6 +199,7 @@ class Catalogue:
         """
         if not reason.strip():
             raise InvalidInputError("a yank without a reason", where=str(reference), next_step="say why: --reason TEXT")
+        check_text(reason, REASON, "reason")
         if "\0" in reason:  # which one of the databases holds, and the other does not
             raise InvalidInputError("the reason holds a NUL", where=str(reference), next_step="leave it out")
         return self._mark(reference, yanked=True, reason=reason)

@@ -10,9 +10,11 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from artifacts.limits import TooLongError
 from registry.catalogue import postgresql, sqlite
 from registry.catalogue.damage import UNDECODABLE, damaged
 from registry.catalogue.revisions import require_expected_revision
+from registry.catalogue.text_limits import MARK
 
 
 def open_engine(path: Path) -> Engine:
@@ -131,7 +133,9 @@ def translated(engine: Engine) -> Iterator[None]:
     """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
     try:
         yield
-    except (IntegrityError, sqlite3.IntegrityError):
+    except (IntegrityError, sqlite3.IntegrityError) as error:
+        if MARK in str(error):
+            raise _too_long(error) from error
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
     except DataError as error:
         raise InvalidInputError(
@@ -154,3 +158,9 @@ def translated(engine: Engine) -> Iterator[None]:
         if isinstance(error.orig, BenchlockError):
             raise error.orig from None  # a value that cannot be stored, said by whoever writes it as text
         raise
+
+
+def _too_long(error: Exception) -> TooLongError:
+    """The error of a text beyond its limit, as the trigger says it."""
+    said = next(line for line in str(getattr(error, "orig", error)).splitlines() if MARK in line)
+    return TooLongError(f"the database does not store that text: {said}", next_step="shorten it")

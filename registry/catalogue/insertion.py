@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from artifacts import limits
 from artifacts.digest import Digest
 from registry.access.actors import acting
 from registry.access.log import note
@@ -38,6 +39,8 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     key_row, version, parts = key_of(reference), *rows_of_version(manifest)
     sources = json.dumps(dict(provenance.sources))
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
+    for name, part in text.items():
+        limits.check_text(part, limits.MANIFEST, name)
     belonging = [(table, [key_row | row for row in rows]) for table, rows in parts]
     row = key_row | version | {"digest": digest, "published_at": at}
     insert_record(connection, versions, row, [(manifests, [key_row | text]), *belonging])
@@ -69,8 +72,11 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
     row, blobs = rows_of_lock(lock)
     if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
         return False
+    text = dump(lock)
+    limits.check_text(text, limits.LOCK, "lock")
+    limits.check_text(row["request"], limits.WORD, "request: name")
     named = [{"lock": lock.id} | blob for blob in blobs]
-    insert_record(connection, locks, row | {"text": dump(lock), "created_at": at}, [(lock_blobs, named)])
+    insert_record(connection, locks, row | {"text": text, "created_at": at}, [(lock_blobs, named)])
     note(connection, "lock.keep", f"{lock.id} {row['request']}", at)
     return True
 

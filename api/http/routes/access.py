@@ -11,7 +11,7 @@ from litestar.params import Body, Parameter
 from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN
-from api.http.pages import Cursor, Limit, bounded
+from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.service import Service
 from api.wire.access import (
     LogPage,
@@ -107,8 +107,9 @@ def _tokens(service: Service) -> list[Any]:
         most = bounded(limit, service.settings)
         after = None if cursor is None else key_of(cursor, 1)[0]
         found = await service.work.do(tokens.list, after=after, limit=most + 1)
-        more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
-        return TokenPage(tokens=tuple(token_on_wire(one, now()) for one in found[:most]), next=more)
+        known = [token_on_wire(one, now()) for one in found]
+        shown, more = fit_page(known, most, lambda one: cursor_of((one.id,)))
+        return TokenPage(tokens=shown, next=more)
 
     @post(
         "/tokens/{token:str}/rotation",
@@ -179,7 +180,7 @@ def _log(service: Service) -> BaseRouteHandler:
         most = bounded(limit, service.settings)
         before = None if cursor is None else key_of(cursor, 1)[0]
         found = await service.work.do(log.list, limit=most + 1, before=before, actor=actor)
-        more = cursor_of((found[most - 1].id,)) if len(found) > most else msgspec.UNSET
-        return LogPage(log=tuple(map(entry_on_wire, found[:most])), next=more)
+        entries, more = fit_page([entry_on_wire(one) for one in found], most, lambda one: cursor_of((one.id,)))
+        return LogPage(log=entries, next=more)
 
     return read_log

@@ -11,12 +11,13 @@ from api.http.conditional import JSON, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
 from api.http.kept import Kept, UntilCommitted
-from api.http.pages import Cursor, Limit, bounded
+from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.service import Service
 from api.wire.artifacts import VersionDocument, VersionPage, listed_on_wire, version_document
 from api.wire.cursors import cursor_of, key_of
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
+from artifacts.limits import TARGET
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import commits_of
 from registry.catalogue.pages import Listed, Listing
@@ -52,6 +53,7 @@ NameIn = Annotated[
     Parameter(
         description="NAME or NAMESPACE/NAME, and after `@` a version, a constraint, or `latest`.",
         examples=[Example(value="acme/resnet8@1.0.0")],
+        max_length=TARGET,
     ),
 ]
 OptionalKind = Annotated[Kind | None, Parameter(description="Only of this kind.", required=False)]
@@ -139,9 +141,9 @@ def routes(service: Service) -> Router:
 
 def _page(found: tuple[Listed, ...], most: int) -> VersionPage:
     """A page of ``most``, of one more if there are."""
-    shown = found[:most]
-    more = cursor_of(shown[-1].key) if len(found) > most else msgspec.UNSET
-    return VersionPage(artifacts=tuple(map(listed_on_wire, shown)), next=more)
+    keys = {str(one.digest): one.key for one in found}
+    shown, more = fit_page([listed_on_wire(one) for one in found], most, lambda one: cursor_of(keys[one.digest]))
+    return VersionPage(artifacts=shown, next=more)
 
 
 def _read(catalogue: Catalogue, usual: Kept[_Found], target: str) -> _Found:

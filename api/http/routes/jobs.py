@@ -18,7 +18,7 @@ from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
-from api.http.pages import Cursor, Limit, bounded
+from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import ASK, WATCH
 from api.http.routes.locks import REQUEST
 from api.http.service import Service
@@ -78,6 +78,7 @@ LastIn = Annotated[
     str | None,
     HeaderParameter(
         name="Last-Event-ID",
+        max_length=64,
         description="The id of the last event that was heard.",
         required=False,
         examples=[Example(value=_EVENT["id"])],
@@ -142,12 +143,12 @@ def _looking(service: Service, queue: Queue) -> list[Any]:
         responses=answers("invalid-input", success={200: content(wire.JobPage, "A page of jobs.", {"jobs": [JOB]})}),
     )
     async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
-        """Newest first."""
+        """Newest first, each with a short reason. `GET /v1/jobs/{job_id}` has all of it."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else parse_job_id(key_of(cursor, 1)[0])
         found = await work.do(queue.jobs, state=in_state, before=before, limit=most + 1)
-        more = cursor_of((found[most - 1].id,)) if len(found) > most else UNSET
-        return wire.JobPage(jobs=tuple(map(wire.job_on_wire, found[:most])), next=more)
+        jobs, more = fit_page([wire.job_summary(one) for one in found], most, lambda job: cursor_of((job.job,)))
+        return wire.JobPage(jobs=jobs, next=more)
 
     @get(
         "/jobs/{job_id:str}",

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Final
 from litestar import Router, get, patch, post, put
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
-from msgspec import UNSET
 
 from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN, READ, RUN
-from api.http.pages import Cursor, Limit, bounded
+from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import WAIT
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
@@ -127,8 +126,9 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         most = bounded(limit, service.settings)
         after = None if cursor is None else MachineId(key_of(cursor, 1)[0])
         found = await work.do(queue.machines, after=after, limit=most + 1)
-        shown = tuple(map(wire.machine_on_wire, found[:most]))
-        return wire.MachinePage(machines=shown, next=cursor_of((shown[-1].machine,)) if len(found) > most else UNSET)
+        known = [wire.machine_on_wire(one) for one in found]
+        shown, more = fit_page(known, most, lambda one: cursor_of((one.machine,)))
+        return wire.MachinePage(machines=shown, next=more)
 
     @put(
         "/machines/{name:str}",

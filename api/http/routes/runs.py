@@ -11,7 +11,7 @@ from msgspec import UNSET
 from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import READ
-from api.http.pages import Cursor, Limit, bounded
+from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.service import Service
 from api.wire import runs as wire
 from api.wire import verdicts as told
@@ -19,9 +19,12 @@ from api.wire.cursors import cursor_of, key_of
 from api.wiring import Registry
 from artifacts.digest import digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
+from artifacts.limits import PAGE
 from evaluator.records.runs import Outcome, Run, RunId, parse_run_id
 from registry.lockfile import load
 
+_AT_ONCE = 101
+"""Runs that are read together."""
 _ID = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
 _LOCK = "sha256:" + "0" * 64
 _METRIC = {
@@ -106,7 +109,7 @@ def routes(service: Service) -> Router:
     async def list_runs(
         lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
     ) -> wire.RunPage:
-        """Runs, newest first, those that are running too."""
+        """Runs in short, newest first, those that are running too. `GET /v1/runs/{run_id}` has all of one."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else parse_run_id(key_of(cursor, 1)[0])
         return await service.work.do(_page, registry, (lock, outcome, before), most)
@@ -188,9 +191,17 @@ def _judgements(service: Service) -> list[Any]:
 def _page(registry: Registry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
     lock, outcome, before = wanted
     id_ = None if lock is None else parse_digest(lock)
-    found = registry.records.list(lock=id_, outcome=outcome, before=before, limit=most + 1)
-    shown = tuple(map(wire.run_on_wire, found[:most]))
-    return wire.RunPage(runs=shown, next=cursor_of((shown[-1].start.id,)) if len(found) > most else UNSET)
+    found: list[wire.RunOnWire] = []
+    size = 0
+    while len(found) <= most and size <= PAGE:  # a few at a time: what is beyond the page is not read
+        some = registry.records.list(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
+        found += map(wire.run_on_wire, some)
+        if len(some) < min(_AT_ONCE, most + 1):
+            break
+        size = len(msgspec.json.encode(found))
+        before = some[-1].id
+    shown, more = fit_page(found, most, lambda run: cursor_of((run.start.id,)))
+    return wire.RunPage(runs=shown, next=more)
 
 
 def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
@@ -230,4 +241,4 @@ def _earlier(registry: Registry, run: Run) -> Run:
         raise InvalidInputError(
             f"no run of {run.start.lock} before {run.id} is done", next_step="name one to hold it against: against"
         )
-    return found[0]
+    return registry.records.get(found[0].id)

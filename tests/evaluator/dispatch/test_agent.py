@@ -14,10 +14,11 @@ from sqlalchemy import select, text
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
+from artifacts.limits import REASON, byte_length
 from evaluator.dispatch.agent import facts_of
 from evaluator.dispatch.hostlock import host_lock
 from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import LONGEST_REASON, Beat, Fence, Job, Lease, MachineId
+from evaluator.dispatch.queue import Beat, Fence, Job, Lease, MachineId
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
 from evaluator.dispatch.tables import jobs
@@ -147,12 +148,12 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
         """As a server is, which takes a reason of so many characters."""
 
         def release(self, fence: Fence, ended: Ended, reason: str) -> None:
-            if len(reason) > LONGEST_REASON:
+            if byte_length(reason) > REASON:
                 raise InvalidInputError("the reason is too long")
             super().release(fence, ended, reason)
 
     def fetch(_: Digest) -> Lock:
-        raise UnavailableError("no " * LONGEST_REASON)
+        raise UnavailableError("no… " * REASON)
 
     job = site.submit()
     agent = site.agent(queue=Strict(site.database, site.queue._now, site.times))

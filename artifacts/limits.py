@@ -23,6 +23,8 @@ TARGET: Final = 400
 CONSTRAINT: Final = 4000
 PATH: Final = 4096
 """A path inside of an artifact."""
+SOURCE: Final = 64 << 10
+"""Where a file of an artifact came from."""
 REASON: Final = 4000
 """Why a version is yanked, a record is hidden, a machine is drained, or a lease is given back."""
 AUDIT_TEXT: Final = 500

@@ -18,6 +18,8 @@ from registry.versions import parse_version
 Name = Annotated[str, text(limits.NAME, "acme/resnet8")]
 Version = Annotated[str, text(limits.NAME, "1.0.0")]
 DigestText = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
+Path = Annotated[str, text(limits.PATH)]
+Source = Annotated[str, text(limits.SOURCE)]
 
 
 class VersionEntry(Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     manifest: Annotated[dict[str, Any], document(limits.MANIFEST)]
     authored: Annotated[str, text(limits.MANIFEST)] = ""
-    sources: Annotated[dict[str, str], document(limits.MANIFEST)] = {}
+    sources: Annotated[dict[Path, Source], document(limits.MANIFEST)] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False
 

@@ -49,7 +49,7 @@ class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lock: DigestText
     attempt: Count
     isolation: Isolation
-    platform: Annotated[dict[Word, str], document(limits.PLATFORM)]
+    platform: Annotated[dict[Word, Annotated[str, text(limits.PLATFORM)]], document(limits.PLATFORM)]
     host: Annotated[dict[Word, Any], document(limits.HOST)]
     process: Annotated[dict[Word, Any], document(limits.PROCESS)]
     started_at: Moment

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from artifacts.digest import Digest
+from artifacts.escaping import escape_line
 from registry.changed_manifests import changed_content, changed_files, uses_of
 from registry.changed_platforms import changed_platforms
 from registry.changed_values import Difference, differences, shown
@@ -36,8 +37,10 @@ class Change:
     def __str__(self) -> str:
         """One line, or the details below it, one a line, where it would be too long."""
         moved = "" if self.before == self.after else f" {self.before or 'absent'} → {self.after or 'absent'}"
-        line = f"{self.subject}{moved}" + (f": {', '.join(self.details)}" if self.details else "")
-        return line if len(line) <= _WIDTH else "\n  ".join((f"{self.subject}{moved}:", *self.details))
+        details = tuple(map(escape_line, self.details))
+        head = escape_line(f"{self.subject}{moved}")
+        line = head + (f": {', '.join(details)}" if details else "")
+        return line if len(line) <= _WIDTH else "\n  ".join((f"{head}:", *details))
 
     def document(self) -> dict[str, Any]:
         """The change as JSON."""

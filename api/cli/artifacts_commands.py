@@ -186,14 +186,19 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
     fields |= {"yanked": document["yanked"]} if document["yanked"] is not None else {}
     output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
     if document["sources"]:
-        output.echo("\nfrom")
+        output.echo()
+        output.echo("from")
         output.print_fields({f"  {path}": source for path, source in document["sources"].items()})
     output.echo()
     output.print_json(document["manifest"])
     card = read_card(manifest, invocation.opened.store)
     if card is not None:
-        more = f"\n… {card.cut} characters more: benchlock get {target}" if card.cut else ""
-        output.echo(f"\n{card.path}\n\n{card.text}{more}")
+        output.echo()
+        output.echo(card.path)
+        output.echo()
+        output.echo_quoted(card.text.split("\n"))
+        if card.cut:
+            output.echo(f"… {card.cut} characters more: benchlock get {target}")
 
 
 def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":

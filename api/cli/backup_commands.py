@@ -53,7 +53,7 @@ def _tell(invocation: Invocation, folder: Path, found: "Copied", done: str) -> N
         output.print_json(document)
     else:
         for fault in found.damaged:
-            output.say(f"error: {fault}")
+            output.say_error(fault)
         output.echo(f"{done}: {found.blobs} blobs, {found.copied} of them copied, {len(found.damaged)} damaged")
     if found.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)

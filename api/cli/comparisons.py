@@ -64,7 +64,8 @@ def print_comparison(found: "Comparison") -> None:
     _print_side_by_side(arms)
     for arm, findings in found.findings:
         how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"
-        output.echo(f"\n{_name(arm)} against {_name(arms[0])}, in {how}")
+        output.echo()
+        output.echo(f"{_name(arm)} against {_name(arms[0])}, in {how}")
         rows = [
             (
                 one.metric,

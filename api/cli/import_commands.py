@@ -164,7 +164,9 @@ def _print(results: "Results", targets: dict[Path, Path]) -> None:
     outcomes = [_outcome(found) for found in results.values()]
     for file, found in results.items():
         if not isinstance(found, Imported):
-            output.echo(f"{file}: {_outcome(found)}\n  {found.error.what} ({found.error.where})\n")
+            output.echo(f"{file}: {_outcome(found)}")
+            output.echo(f"  {found.error.what} ({found.error.where})")
+            output.echo()
             continue
         output.echo(f"{file} -> {targets[file]}")
         for finding in found.findings:

@@ -9,7 +9,7 @@ import click
 from api.cli import output
 from api.cli.artifacts_commands import read_text
 from api.cli.invocation import Invocation
-from api.cli.output import say
+from api.cli.output import say, say_lines
 from api.faults import EXIT_REFUSED
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, UnavailableError
@@ -146,7 +146,7 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> lis
     before = replaced.artifacts()
     kept = [f"{kind}/{one.name} {one.version}" for kind, one in made.artifacts().items() if one == before[kind]]
     for line in (*map(str, changes), *([f"the same: {', '.join(kept)}"] if kept else [])):
-        say(line)
+        say_lines(line)
     return [change.document() for change in changes]
 
 
@@ -235,6 +235,6 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
         output.print_json({"changes": [change.document() for change in changes]})
     else:
         for change in changes:
-            output.echo(str(change))
+            output.echo_lines(str(change))
         if not changes:
             output.echo("the same lock")

@@ -3,44 +3,69 @@
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from artifacts.errors import BenchlockError
+from artifacts.escaping import escape_json, escape_line
 from artifacts.progress import Advance
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _WIDTH = 150
 
-_OBEYED: Final = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Characters that a terminal may obey instead of showing them: controls, and those that turn the direction of text."""
-_ESCAPED: Final = {code: chr(code).encode("unicode_escape").decode() for code in _OBEYED}
-_ESCAPED_BUT_LAYOUT: Final = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\n\t"}
-_ESCAPED_IN_JSON: Final = {code: f"\\u{code:04x}" for code in _OBEYED if chr(code) != "\n"}
+_GUTTER: Final = "  | "
+"""What stands before each further line of a text that somebody else wrote: no such line looks like one of ours."""
 
 
 def print_json(document: object) -> None:
     """One JSON document on standard output."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(text.translate(_ESCAPED_IN_JSON) + "\n")
+    sys.stdout.write(escape_json(text) + "\n")
 
 
 def echo(text: str = "") -> None:
-    """Lines of an answer, on standard output; whatever somebody else wrote into them, a terminal only shows it."""
-    sys.stdout.write(text.translate(_ESCAPED_BUT_LAYOUT) + "\n")
+    """One line of an answer, on standard output; whatever somebody else wrote into it, a terminal only shows it."""
+    sys.stdout.write(escape_line(text) + "\n")
     sys.stdout.flush()
+
+
+def echo_lines(text: str) -> None:
+    """Print several lines that benchlock composed. What others wrote into one of them was escaped before."""
+    for line in text.split("\n"):
+        echo(line)
+
+
+def echo_quoted(lines: Iterable[str]) -> None:
+    """Print lines that somebody else wrote, each behind a gutter."""
+    for line in lines:
+        echo(f"{_GUTTER}{line}")
 
 
 def echo_wrapped(text: str) -> None:
     """A sentence that may be long, on lines that a terminal shows whole; what follows the first is indented."""
-    echo(textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
+    indent = " " * (len(text) - len(text.lstrip(" ")))
+    shown = indent + " ".join(escape_line(text).split())
+    wrapped = textwrap.wrap(shown, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    for line in wrapped or [""]:
+        echo(line)
 
 
 def say(message: str) -> None:
-    """A message for a person, on standard error, so that standard output stays what was asked for."""
-    sys.stderr.write(message.translate(_ESCAPED_BUT_LAYOUT) + "\n")
+    """A message for a person, on standard error, so that standard output stays what was asked for.
+
+    Further lines of it stand behind a gutter.
+    """
+    first, *more = message.split("\n")
+    for line in (first, *(f"{_GUTTER}{line}" for line in more)):
+        sys.stderr.write(escape_line(line) + "\n")
+
+
+def say_lines(text: str) -> None:
+    """Print several lines that benchlock composed, on standard error."""
+    for line in text.split("\n"):
+        say(line)
 
 
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
@@ -49,9 +74,20 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
         print_json({"error": error_document(error)})
         return
     for one in error.problems or (error,):
-        say(f"error: {one}")
+        say_error(one)
     if error.problems:
         say(f"{len(error.problems)} problems")
+
+
+def say_error(error: BenchlockError) -> None:
+    """Print what, where and the next step, each on a line of its own. The resolver composes the lines of a conflict."""
+    if hasattr(error, "conflict"):
+        say_lines(f"error: {error.what}")
+    else:
+        say(f"error: {error.what}")
+    for name, text in (("where", error.where), ("next", error.next_step)):
+        if text:
+            say(f"  {name}: {text}")
 
 
 def error_document(error: BenchlockError) -> dict[str, Any]:
@@ -74,7 +110,7 @@ def error_document(error: BenchlockError) -> dict[str, Any]:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table, as wide as its content, so that it can be read, copied and cut."""
-    shown = [[cell.translate(_ESCAPED) for cell in row] for row in [columns, *rows]]
+    shown = [[escape_line(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
     for row in [shown[0], ["-" * width for width in widths], *shown[1:]]:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -83,7 +119,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Names and values, one a line."""
-    shown = {name.translate(_ESCAPED): str(value).translate(_ESCAPED) for name, value in fields.items()}
+    shown = {escape_line(name): escape_line(str(value)) for name, value in fields.items()}
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
         sys.stdout.write(f"{name.ljust(width)}  {value}\n")
@@ -112,5 +148,5 @@ class Bars:
         from rich.progress import Progress  # noqa: PLC0415
 
         with Progress(console=Console(stderr=True), transient=True) as bars:
-            shown = bars.add_task(escape(label.translate(_ESCAPED)), total=total)
+            shown = bars.add_task(escape(escape_line(label)), total=total)
             yield lambda step: bars.advance(shown, step)

@@ -172,7 +172,8 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
 
 
 def _print_verdict(verdict: "Verdict", original: "Run") -> None:
-    output.echo(f"\n{verdict.verdict}, compared with {original.id}")
+    output.echo()
+    output.echo(f"{verdict.verdict}, compared with {original.id}")
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {reason}")
     for fact in verdict.reported:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from api.cli import output
 from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
+from artifacts.escaping import escape_line
 from evaluator.records.calls import calls_of, flag_of
 from evaluator.records.runs import Run, RunEnd
 from evaluator.records.validity import validity_of
@@ -71,7 +72,8 @@ def print_calls(calls: Calls) -> None:
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%})"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
-    output.echo(f"\n{disturbed}; the others, and the CPU time of all:")
+    output.echo()
+    output.echo(f"{disturbed}; the others, and the CPU time of all:")
     print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
     if calls.flagged:
         others = "others used this run's CPUs"
@@ -81,7 +83,9 @@ def print_calls(calls: Calls) -> None:
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     """The figures over several runs, how closely each is known, and why no more runs were made."""
-    output.echo(f"{len(repetition.runs)} runs: {repetition.reason}\n  {subject(lock)}\n")
+    output.echo(f"{len(repetition.runs)} runs: {repetition.reason}")
+    output.echo(f"  {subject(lock)}")
+    output.echo()
     rows = [
         (
             one.metric.key,
@@ -114,7 +118,9 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     """What was asked, where it ran, how long it took and what it left; ``log`` is its output, of a run that failed."""
     end = run.end
     if log is not None:
-        _section(f"its last lines of output (all of it: benchlock get {run.id})", log.splitlines()[-_LAST_LINES:])
+        output.echo()
+        output.echo(f"its last lines of output (all of it: benchlock get {run.id})")
+        output.echo_quoted(log.splitlines()[-_LAST_LINES:])
     _fields("asked", _question(lock))
     _fields("ran", _surroundings(run))
     if end is None:
@@ -127,7 +133,7 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)
     named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
-    _section("packages", textwrap.wrap(named, _WIDTH, break_on_hyphens=False))
+    _section("packages", textwrap.wrap(" ".join(escape_line(named).split()), _WIDTH, break_on_hyphens=False))
 
 
 def _question(lock: "Lock") -> dict[str, str]:
@@ -191,13 +197,15 @@ def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
 
 def _fields(title: str, fields: Mapping[str, str]) -> None:
     if fields:
-        output.echo(f"\n{title}")
+        output.echo()
+        output.echo(title)
         output.print_fields({f"  {name}": value for name, value in fields.items()})
 
 
 def _section(title: str, lines: Sequence[str]) -> None:
     if lines:
-        output.echo(f"\n{title}")
+        output.echo()
+        output.echo(title)
         for line in lines:
             output.echo(f"  {line}")
 

@@ -49,8 +49,7 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
         output.print_json(document if targets else document | {"records": found.records, "head": found.head})
     else:
         for fault in found.damaged:
-            told = IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"])
-            output.say(f"error: {told}")
+            output.say_error(IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"]))
         records = "" if found.records is None else f" and {found.records} records"
         output.echo(f"{found.blobs} blobs{records} verified, {len(found.damaged)} damaged")
         if found.head is not None:

@@ -25,4 +25,4 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
     if invocation.as_json:
         output.print_json(answer.document)
     else:
-        output.echo(answer.prose)
+        output.echo_lines(answer.prose)

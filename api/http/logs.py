@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from artifacts.escaping import escape_json
 from registry.access.secret import masked
 
 NAME: Final = "benchlock"
@@ -50,7 +51,7 @@ class JsonLines(logging.Formatter):
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return masked(msgspec.json.encode(line).decode())
+        return escape_json(masked(msgspec.json.encode(line).decode()))
 
 
 class JsonStream(io.TextIOBase):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
+from artifacts.escaping import escape_line
+
 Code = Literal[
     "archive", "argsort", "aspect-ratio", "attribute", "base-url", "cast", "checksum", "claim", "code", "color",
     "constraint", "crop", "crossed-image", "cut-off", "decode-type", "detections", "digest", "dimensions", "dtype",
@@ -76,6 +78,5 @@ def shown(value: object) -> str:
     return f"{text[:_SHOWN]}… ({len(text)} characters, sha256 {digest[:12]}…)"
 
 
-def printable(text: str) -> str:
-    """The text on one line, with escapes for what cannot be seen, so that it may stand in a comment."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+printable = escape_line
+"""The text on one line, with escapes for what cannot be seen, so that it may stand in a comment."""

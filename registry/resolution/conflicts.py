@@ -150,8 +150,3 @@ def nearest_name(snapshot: Snapshot, kind: Kind, name: str) -> str | None:
 
 def _pairs(name: str) -> set[tuple[str, str]]:
     return set(pairwise(name))
-
-
-def on_one_line(text: str) -> str:
-    """What somebody wrote, with escapes for what cannot be seen, so that it may stand in a line."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

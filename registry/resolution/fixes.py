@@ -5,13 +5,14 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
+from artifacts.escaping import escape_line
 from registry.constraints import Constraint
 from registry.grammar import LEAST
 from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
 from registry.ranges import Interval, Range
 from registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
-from registry.resolution.conflicts import SHOWN, Fix, on_one_line
+from registry.resolution.conflicts import SHOWN, Fix
 from registry.resolution.search import Search
 from registry.versions import Version
 
@@ -244,6 +245,6 @@ def _text(question: Question, found: Resolution, field: Field, value: Any) -> st
             return f"ask for the hardware {Hardware.only(value)} ({how})"
         case _:
             chosen = found.chosen()[_kind(field)]
-            although = f", which is yanked ({on_one_line(chosen.yanked)})" if chosen.yanked else ""
+            although = f", which is yanked ({escape_line(chosen.yanked)})" if chosen.yanked else ""
             how = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
             return f"ask for {chosen} ({how}){although}"

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from artifacts.escaping import escape_line
 from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.admission import Admitted
 from registry.resolution.candidates import COUNTED, EVERY, Candidate, Need, Population, Requirement, Snapshot, Status
-from registry.resolution.conflicts import LISTED, Code, Rejected, listed, on_one_line
+from registry.resolution.conflicts import LISTED, Code, Rejected, listed
 from registry.resolution.search import Search
 from registry.versions import Version, key
 
@@ -100,7 +101,7 @@ def _yanked(search: Search, kind: Kind, name: str, versions: Range) -> Iterator[
     found = crowd(search.snapshot, Population(kind, name, EVERY, "yanked"), versions)
     if found is not None:
         candidates = search.snapshot.candidates(kind, name, found.versions)
-        yield from grouped(candidates, found.count, lambda one: ("yanked", f"yanked ({on_one_line(one.yanked or '')})"))
+        yield from grouped(candidates, found.count, lambda one: ("yanked", f"yanked ({escape_line(one.yanked or '')})"))
 
 
 def grouped(

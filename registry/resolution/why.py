@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.escaping import escape_line
 from registry.constraints import ANY, Constraint
 from registry.lockfile import LockedArtifact
 from registry.names import Kind
 from registry.ranges import Range
 from registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
-from registry.resolution.conflicts import Asked, Code, Conflict, Rejected, nearest, on_one_line
+from registry.resolution.conflicts import Asked, Code, Conflict, Rejected, nearest
 from registry.resolution.explaining import asked_line, explain
 from registry.resolution.rejections import Crowd, crowd_of, rejected
 from registry.resolution.search import Search, need_of
@@ -37,7 +38,7 @@ class Why:
     def prose(self) -> str:
         """A few lines."""
         newer = [one.text for one in self.newer] or ["no newer version is published"]
-        although = f", which is yanked ({on_one_line(self.yanked)})" if self.yanked is not None else ""
+        although = f", which is yanked ({escape_line(self.yanked)})" if self.yanked is not None else ""
         head = f"{self.kind}/{self.name} {self.version}{although}"
         return "\n  ".join((head, *(one.text for one in self.asked), *newer))
 

@@ -14,11 +14,13 @@ from artifacts.errors import InvalidInputError
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU\n\tä"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU"
 ANSWERS: dict[str, tuple[Callable[[], None], str]] = {
-    "a line": (lambda: output.echo(HOSTILE), f"{SHOWN}\n\tä\n"),
-    "a message": (lambda: output.say(HOSTILE), f"{SHOWN}\n\tä\n"),
+    "a line": (lambda: output.echo(HOSTILE), rf"{SHOWN}\n\tä" + "\n"),
+    "a long line": (lambda: output.echo_wrapped(HOSTILE), rf"{SHOWN}\n\tä" + "\n"),
+    "a quoted line": (lambda: output.echo_quoted([HOSTILE]), rf"  | {SHOWN}\n\tä" + "\n"),
+    "a message": (lambda: output.say(HOSTILE), rf"{SHOWN}" + "\n" + r"  | \tä" + "\n"),
     "an error": (
         lambda: output.show_error(InvalidInputError(HOSTILE), as_json=False),
-        f"error: {SHOWN}\n\tä\n",
+        rf"error: {SHOWN}" + "\n" + r"  | \tä" + "\n",
     ),
     "a field": (lambda: output.print_fields({HOSTILE: HOSTILE}), rf"{SHOWN}\n\tä  {SHOWN}\n\tä" + "\n"),
     "a cell": (lambda: output.print_table(("a",), [(HOSTILE,)]), rf"{SHOWN}\n\tä" + "\n"),

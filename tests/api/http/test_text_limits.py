@@ -160,10 +160,10 @@ def grow_old(database: Engine) -> None:
 
 
 @pytest.fixture
-def old(registry: Registry, lock: Lock) -> list[str]:
+def old(registry: Registry, lock: Lock) -> list[RunId]:
     """Twelve failed runs with messages of 15 MB; newest first."""
     grow_old(registry.database)
-    ids = []
+    ids = list[RunId]()
     for number in range(12):
         at = NOON + timedelta(seconds=number)
         start = replace(recorded(lock=lock.id).start, id=new_run_id(at), started_at=at)
@@ -176,7 +176,7 @@ def old(registry: Registry, lock: Lock) -> list[str]:
     return ids[::-1]
 
 
-def test_a_list_of_runs_is_small_whatever_was_recorded(client: Client, registry: Registry, old: list[str]) -> None:
+def test_a_list_of_runs_is_small_whatever_was_recorded(client: Client, registry: Registry, old: list[RunId]) -> None:
     answer = client.get("/v1/runs")
     assert len(answer.content) < 100_000
     page = msgspec.json.decode(answer.content, type=RunPage)

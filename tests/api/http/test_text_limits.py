@@ -15,7 +15,7 @@ from api.wire.runs import RunOnWire, RunPage, begun_on_wire, over_on_wire
 from api.wiring import Registry
 from artifacts import limits
 from artifacts.digest import Descriptor, digest_bytes
-from evaluator.records.runs import new_run_id
+from evaluator.records.runs import RunId, new_run_id
 from evaluator.records.tables import open_runs, run_ends
 from migrations.text_limits import text_limits
 from registry.catalogue.database import reading, writing

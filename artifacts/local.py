@@ -1,7 +1,8 @@
 """A blob store in a folder, safe against kill -9, power loss and several processes at once.
 
 ``ROOT/sha256/ab/<64 hex>`` is a blob: mode 0444, and complete, since it comes there by a rename. ``ROOT/incoming/`` is
-where bytes lie until their digest is known; what a killed process left there, the next collection removes.
+where bytes lie until their digest is known; a file there is locked while it is written. What a killed process left, the
+next writer removes, but for an interrupted fetch, which is resumed; a collection removes all of it.
 ``ROOT/lock`` is locked (flock) shared while anything is written, and exclusively while garbage is collected; the kernel
 frees it when its holder dies.
 """
@@ -9,7 +10,6 @@ frees it when its holder dies.
 import builtins
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +23,7 @@ from artifacts.drafts import Draft, sync_folder
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
+from artifacts.leftovers import Swept, new_draft, remove_all, remove_dead_drafts
 from artifacts.locking import StoreLock, lock_file
 from artifacts.progress import Advance, in_turn, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
@@ -71,6 +72,8 @@ class LocalStore:
         self._beside = beside
         self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
         self._made: dict[tuple[str, ...], Path] = {}
+        # Whether this store has removed what killed writers left. Other hosts may not see who holds a file's lock.
+        self._is_tidy = beside is not None
 
     def path(self, digest: Digest) -> Path:
         """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
@@ -181,6 +184,7 @@ class LocalStore:
     @contextmanager
     def together(self) -> Iterator[None]:
         with self.writing():
+            self._is_tidy = self._beside is not None  # a large import may have been killed since
             yield
 
     @contextmanager
@@ -189,11 +193,11 @@ class LocalStore:
         with self._locked(alone=True):
             yield
 
-    def sweep(self) -> None:
+    def sweep(self, *, dry_run: bool = False) -> Swept:
         incoming = self._root / "incoming"
-        for name in self._names(incoming):
-            with self._disk("be cleaned"):
-                (incoming / name).unlink()
+        names = self._names(incoming)
+        with self._disk("be cleaned"):
+            return remove_all(incoming, names, dry_run=dry_run)
 
     def _place(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))
@@ -247,7 +251,10 @@ class LocalStore:
     def _draft(self) -> Iterator[Draft]:
         """A new file in incoming/, gone afterwards unless it was published."""
         with self._disk("be written"):
-            draft = Draft(self._folder("incoming") / secrets.token_hex(16))
+            if not self._is_tidy:
+                self._is_tidy = True
+                remove_dead_drafts(self._folder("incoming"))
+            draft = new_draft(self._folder("incoming"))
         try:
             yield draft
         finally:

@@ -19,6 +19,7 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError
 from artifacts.fetching import OpenedAt
+from artifacts.leftovers import Swept
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
 from artifacts.store import AT_ONCE, BlobNotFoundError, BlobStore, put_each, verify
@@ -203,9 +204,8 @@ class MirroredStore(Generic[There]):
             finally:
                 self._collects = False
 
-    def sweep(self) -> None:
-        self._local.sweep()
-        self._remote.sweep()
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        return self._local.sweep(dry_run=dry_run) + self._remote.sweep(dry_run=dry_run)
 
     def bring(self, blobs: Iterable[Descriptor]) -> None:
         missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from artifacts.digest import Descriptor, Digest, describe
 from artifacts.fetching import OpenedAt, fetch
 from artifacts.files import open_regular
+from artifacts.leftovers import Swept
 from artifacts.local import LocalStore
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobStore, put_each, refuse_other
@@ -94,8 +95,8 @@ class Rehearsal:
     def collecting(self) -> AbstractContextManager[None]:
         return self._aside.collecting()
 
-    def sweep(self) -> None:
-        self._aside.sweep()
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        return self._aside.sweep(dry_run=dry_run)
 
     def _holder(self, digest: Digest) -> BlobStore:
         return self._aside if self._aside.exists(digest) else self._store

@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
 from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
 from artifacts.drafts import new_file
 from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, in_turn, unnoticed
+
+if TYPE_CHECKING:
+    from artifacts.leftovers import Swept
 
 AT_ONCE = 4
 REPAIR = (
@@ -125,8 +128,12 @@ class BlobStore(Protocol):
         """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone. It changes nothing."""
         ...
 
-    def sweep(self) -> None:
-        """Free what killed writers and interrupted fetches left; only within ``collecting``."""
+    def sweep(self, *, dry_run: bool = False) -> "Swept":
+        """Free what killed writers and interrupted fetches left; only within ``collecting``.
+
+        Returns:
+            How many files that were, or with a dry run would be, and their bytes.
+        """
         ...
 
 

@@ -25,6 +25,7 @@ from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from artifacts.fetching import is_at
 from artifacts.holds import FolderHolds, Holds
+from artifacts.leftovers import Swept
 from artifacts.pieces import Piece, Progressed, disk, stated
 from artifacts.store import BlobStore, refuse_other
 
@@ -209,17 +210,20 @@ class Uploads:
         """Blobs that came lately and are no garbage yet; only while garbage is collected."""
         return self._holds.held()
 
-    def sweep(self) -> None:
-        """Give up what nobody went on with for long, or what began too long ago."""
-        now = self._clock()
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """Give up uploads that nobody resumed for long, or that began too long ago; how many, and their bytes."""
+        now, swept = self._clock(), Swept()
         for name, found in stated(self._open):
             path = self._open / name
             if now - found.st_mtime > self._bounds.idle or now - _begun(name) > self._bounds.age:
                 with suppress(OSError, RefusedError), _locked(path, name):
-                    path.unlink()
+                    if not dry_run:
+                        path.unlink()
+                    swept += Swept(1, found.st_size)
         for path in tuple(self._digested):
             if not path.exists():
                 self._digested.pop(path, None)
+        return swept
 
     def _room(self) -> int:
         """Bytes that uploads may still have, all together."""

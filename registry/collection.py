@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from artifacts.digest import Digest
+from artifacts.leftovers import NOTHING, Swept
 from artifacts.store import BlobNotFoundError, BlobStore, read
 from artifacts.trees import parse_listing
 from registry.catalogue.catalogue import Catalogue
@@ -11,10 +12,11 @@ from registry.catalogue.catalogue import Catalogue
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was removed, or with a dry run would be: the blobs' digests, and their bytes together."""
+    """What was removed, or with a dry run would be: the blobs' digests, and their bytes together; unfinished files."""
 
     digests: tuple[Digest, ...]
     size: int
+    leftovers: Swept = NOTHING
 
 
 def collect(
@@ -39,13 +41,15 @@ def collect(
             live.update(entry.digest for entry in parse_listing(listing, tree))
         garbage = tuple(digest for digest in store.list() if digest not in live)
         size = sum(_size(store, digest) for digest in garbage)
+        leftovers = store.sweep(dry_run=True)
         if not dry_run:
-            if garbage:
-                catalogue.note("store.collect", f"{len(garbage)} blobs, {size} bytes")
+            if garbage or leftovers.files:
+                unfinished = f", {leftovers.files} unfinished files, {leftovers.size} bytes" if leftovers.files else ""
+                catalogue.note("store.collect", f"{len(garbage)} blobs, {size} bytes{unfinished}")
             store.sweep()
             for digest in garbage:
                 store.delete(digest)
-    return Collected(garbage, size)
+    return Collected(garbage, size, leftovers)
 
 
 def _size(store: BlobStore, digest: Digest) -> int:

@@ -75,15 +75,25 @@ def _named(invocation: Invocation, target: str) -> "str | Lock":
 def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """Free the blobs that no version, no lock and no run names.
 
-    What was sent to a service within the last day stays: whoever sent it may have still to publish it.
+    What was sent to a service within the last day stays: whoever sent it may have still to publish it. Unfinished
+    files of commands that were killed, and of interrupted downloads, are removed too.
     """
     freed = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
-        document: dict[str, Any] = {"blobs": freed.blobs, "bytes": freed.size, "dry_run": dry_run}
+        leftovers = {"files": freed.leftovers.files, "bytes": freed.leftovers.size}
+        document: dict[str, Any] = {
+            "blobs": freed.blobs,
+            "bytes": freed.size,
+            "dry_run": dry_run,
+            "leftovers": leftovers,
+        }
         output.print_json(document if freed.local is None else document | {"local": freed.local})
         return
     verb = "would free" if dry_run else "freed"
     output.echo(f"{verb} {freed.blobs} blobs, {output.byte_count(freed.size)}")
+    if (unfinished := freed.leftovers).files:
+        removed = "would remove" if dry_run else "removed"
+        output.echo(f"{removed} {unfinished.files} unfinished files, {output.byte_count(unfinished.size)}")
     if (gone := freed.local) is not None:
         output.echo(f"{verb} what is kept here of {gone['blobs']} blobs, {output.byte_count(gone['bytes'])}")
         if gone["kept"]:

@@ -147,15 +147,15 @@ class EmbeddedRegistry:
         # What is kept here goes first: a damaged listing would stop the collection.
         evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
         uploads = open_uploads(self.opened)
-        if not dry_run:
-            uploads.sweep()
+        given_up = uploads.sweep(dry_run=dry_run)
 
         def live() -> "Iterator[Digest]":
             yield from self.records.live_digests()
             yield from uploads.held()
 
         freed = collect(self.store, self.catalogue, live, dry_run=dry_run)
-        return Freed(len(freed.digests), freed.size, None if evicted is None else _evicted_document(evicted))
+        gone = None if evicted is None else _evicted_document(evicted)
+        return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 
     def import_bundle(self, path: Path, progress: "Progress") -> Brought:
         from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from artifacts.leftovers import NOTHING, Swept
+
 if TYPE_CHECKING:
     from artifacts.progress import Progress
     from artifacts.store import FileStore
@@ -55,11 +57,15 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Blobs that nothing names, and their bytes. ``local``: what went from the folder alone, where that was asked."""
+    """Blobs that nothing names, and their bytes. ``local``: what went from the folder alone, where that was asked.
+
+    ``leftovers``: files of writers that were killed and of transfers that nobody resumed, and their bytes.
+    """
 
     blobs: int
     size: int
     local: Json | None = None
+    leftovers: Swept = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, publ
 from api.wire.limited import text
 from api.wire.runs import RunText
 from artifacts import limits
+from artifacts.leftovers import Swept
 from evaluator.records.runs import RunId
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
@@ -78,13 +79,21 @@ class ToCollect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local: bool = False
 
 
+class Leftovers(Struct, frozen=True, kw_only=True):
+    """Files of writers that were killed and of transfers that nobody resumed, and their bytes."""
+
+    files: int
+    bytes: int
+
+
 class CollectedTold(Struct, frozen=True, kw_only=True):
-    """How many blobs nothing named, and their bytes."""
+    """How many blobs nothing named, and their bytes; ``leftovers`` are unfinished files, which went too."""
 
     blobs: int
     bytes: int
     dry_run: bool
     local: dict[str, Any] | None
+    leftovers: Leftovers = Leftovers(files=0, bytes=0)
 
 
 def bundle_on_wire(found: Brought) -> BundleTold:
@@ -127,8 +136,9 @@ def verified_of(told: VerifiedTold) -> Looked:
 
 def collected_on_wire(found: Freed, *, dry_run: bool) -> CollectedTold:
     local = None if found.local is None else dict(found.local)
-    return CollectedTold(blobs=found.blobs, bytes=found.size, dry_run=dry_run, local=local)
+    leftovers = Leftovers(files=found.leftovers.files, bytes=found.leftovers.size)
+    return CollectedTold(blobs=found.blobs, bytes=found.size, dry_run=dry_run, local=local, leftovers=leftovers)
 
 
 def collected_of(told: CollectedTold) -> Freed:
-    return Freed(told.blobs, told.bytes, told.local)
+    return Freed(told.blobs, told.bytes, told.local, Swept(told.leftovers.files, told.leftovers.bytes))

@@ -31,7 +31,7 @@ _BROUGHT = {
     "warnings": [],
 }
 _VERIFIED = {"blobs": 12, "damaged": []}
-_COLLECTED = {"blobs": 3, "bytes": 4096, "dry_run": False, "local": None}
+_COLLECTED = {"blobs": 3, "bytes": 4096, "dry_run": False, "local": None, "leftovers": {"files": 2, "bytes": 1024}}
 
 BundleIn = Annotated[wire.BundleSent, Body(examples=[Example(value={"blob": _DIGEST})])]
 VerifyIn = Annotated[wire.ToVerify, Body(examples=[Example(value={"targets": ["model/acme/resnet8@1.0.0"]})])]
@@ -85,7 +85,10 @@ def routes(service: Service) -> Router:
         ),
     )
     async def collect(data: CollectIn) -> wire.CollectedTold:
-        """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day."""
+        """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day.
+
+        `leftovers` are unfinished files of writers that were killed, which go too.
+        """
         return await service.long.do(_freed, embedded, data)
 
     return Router("", route_handlers=[take_in, verify, collect], tags=["upkeep"])

@@ -41,6 +41,7 @@ _LIMITS: Final[Mapping[str, Mapping[str, int]]] = {
     "run_batch_metrics": _FIGURE,
     "run_packages": {"name": limits.WORD, "version": limits.WORD},
     "run_blobs": {"role": limits.ROLE},
+    "hidings": {"reason": limits.REASON},
     "tokens": {"name": limits.NAME, "scopes": limits.SCOPES, "created_by": limits.NAME},
     "actions": {"actor": limits.NAME} | dict.fromkeys(("action", "target", "request", "reason"), limits.AUDIT_TEXT),
     "dispatch": {"queue": limits.NAME, "boot": limits.NAME},

@@ -15,6 +15,7 @@ COMMANDS = {
     "list": "artifacts_commands.list_artifacts",
     "show": "artifacts_commands.show",
     "runs": "runs_commands.runs",
+    "hide": "runs_commands.hide",
     "get": "artifacts_commands.get",
     "yank": "artifacts_commands.yank",
     "resolve": "lock_commands.resolve",

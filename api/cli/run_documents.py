@@ -34,6 +34,8 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "imported_at": None if run.imported_at is None else run.imported_at.isoformat(),
         "timings": {} if end is None else dict(end.timings),
     }
+    if run.hidden is not None:
+        document["hidden"] = {"reason": run.hidden.reason, "at": run.hidden.at.isoformat()}
     if full:
         document |= {
             "host": dict(start.host),

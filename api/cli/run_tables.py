@@ -32,6 +32,8 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     end = run.end
     where = f"{run.start.isolation} on {run.start.platform_name}"
     output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
+    if run.hidden is not None:
+        output.echo(f"  hidden from everybody but administrators since {run.hidden.at:%Y-%m-%d}: {run.hidden.reason}")
     if lock is not None:
         output.echo(f"  {subject(lock)}")
     if end is None:

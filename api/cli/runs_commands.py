@@ -38,6 +38,26 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
         print_runs(found, locks)
 
 
+@click.command()
+@click.argument("run", metavar="RUN", help="run/ID, as `runs` lists them.")
+@click.option("--reason", default="", help="Why nobody should see it any more.")
+@click.option("--undo", is_flag=True, help="Show it again.")
+@click.pass_obj
+def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
+    """Hide a run from lists, comparisons and verdicts; its record stays as it is.
+
+    Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
+    """
+    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+
+    id_, records = parse_run_id(run), invocation.opened.records
+    changed = records.unhide(id_) if undo else records.hide(id_, reason)
+    if invocation.as_json:
+        output.print_json({"target": id_, "hidden": not undo, "changed": changed})
+    else:
+        output.echo(f"{id_} is {'shown again' if undo else 'hidden'}{'' if changed else ' already'}")
+
+
 def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
     """The lock, None where it is of a format that this version does not read: its runs are listed all the same."""
     try:

@@ -11,7 +11,17 @@ import msgspec
 
 from api.client.catalogue import Resend, sent_again
 from api.client.conversation import Conversation
-from api.wire.runs import Hold, RunCount, RunOnWire, RunPage, begun_on_wire, over_on_wire, run_of
+from api.wire.runs import (
+    HideRequest,
+    HideResult,
+    Hold,
+    RunCount,
+    RunOnWire,
+    RunPage,
+    begun_on_wire,
+    over_on_wire,
+    run_of,
+)
 from artifacts.digest import Digest
 from artifacts.errors import BenchlockError, UnavailableError, UnknownNameError
 from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart
@@ -70,6 +80,12 @@ class RemoteRuns:
 
     def count(self, lock: Digest) -> int:
         return self._talk.get("runs/count", RunCount, lock=lock).count
+
+    def hide(self, run: RunId, reason: str) -> bool:
+        return self._talk.send("POST", "hidings", HideRequest(target=run, reason=reason), HideResult).changed
+
+    def unhide(self, run: RunId) -> bool:
+        return self._talk.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
 
     def _renew(self, run: RunId, pause: float, over: Event) -> None:
         """Say again and again that the run goes on. What the server says against it, it says again at the end."""

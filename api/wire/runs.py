@@ -9,7 +9,7 @@ from api.wire.artifacts import DigestText
 from api.wire.limited import document, text
 from artifacts import limits
 from artifacts.digest import Descriptor, Digest
-from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from evaluator.records.runs import Hiding, Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
@@ -70,12 +70,39 @@ class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     details: Annotated[dict[str, Any], document(limits.DETAILS)] = {}
 
 
+class HiddenRecord(Struct, frozen=True, kw_only=True):
+    """Why and since when a record is hidden from everybody but administrators."""
+
+    reason: str
+    at: datetime
+
+
 class RunOnWire(Struct, frozen=True, kw_only=True):
-    """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle."""
+    """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle.
+
+    ``hidden``, which administrators alone see, says why nobody else sees the run.
+    """
 
     start: RunBegun
     end: RunOver | None
     imported_at: datetime | None
+    hidden: HiddenRecord | None = None
+
+
+class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to hide, and why; or, with ``undo``, to show again."""
+
+    target: RunText
+    reason: Annotated[str, text(limits.REASON)] = ""
+    undo: bool = False
+
+
+class HideResult(Struct, frozen=True, kw_only=True):
+    """``changed`` is false where it was so already."""
+
+    target: RunText
+    hidden: bool
+    changed: bool
 
 
 class RunPage(Struct, frozen=True, kw_only=True):
@@ -104,11 +131,13 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 def run_on_wire(run: Run) -> RunOnWire:
     end = None if run.end is None else over_on_wire(run.end)
-    return RunOnWire(start=begun_on_wire(run.start), end=end, imported_at=run.imported_at)
+    hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
+    return RunOnWire(start=begun_on_wire(run.start), end=end, imported_at=run.imported_at, hidden=hidden)
 
 
 def run_of(run: RunOnWire) -> Run:
-    return Run(start_of(run.start), None if run.end is None else end_of(run.end), run.imported_at)
+    hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
+    return Run(start_of(run.start), None if run.end is None else end_of(run.end), run.imported_at, hidden)
 
 
 def begun_on_wire(start: RunStart) -> RunBegun:

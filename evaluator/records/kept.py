@@ -21,6 +21,10 @@ class KeptRuns(Protocol):
 
     def count(self, lock: Digest) -> int: ...
 
+    def hide(self, run: RunId, reason: str) -> bool: ...
+
+    def unhide(self, run: RunId) -> bool: ...
+
 
 class OpenRuns(Protocol):
     """The runs without an end that a machine may have left, and how they are given one."""

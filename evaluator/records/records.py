@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
+from artifacts import limits
 from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, UnknownNameError
+from artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from evaluator.records.documents import encode_run
+from evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
 from evaluator.records.runs import (
+    Hiding,
     Outcome,
     Run,
     RunEnd,
@@ -34,6 +37,7 @@ from evaluator.records.tables import (
     runs,
 )
 from evaluator.statistics.figures import Interval, Metric
+from registry.access.actors import acting
 from registry.access.log import note, now
 from registry.catalogue.chain import check_records, digest_record, insert_record
 from registry.catalogue.database import decoding, reading, writing
@@ -73,13 +77,52 @@ class Records:
             record_end(connection, run, end)
 
     def get(self, run: RunId) -> Run:
-        """The run as recorded.
+        """The run as recorded; one that is hidden is there for administrators alone, and says so.
 
         Raises:
-            UnknownNameError: no such run was started.
+            UnknownNameError: no such run was started, or it is hidden from whoever asks.
         """
         with reading(self._engine) as connection:
-            return load_run(connection, run)
+            found = load_run(connection, run)
+            hiding = find_hiding(connection, run)
+        if hiding is not None and not acting().scopes.allow("admin"):
+            raise unknown_run(run)
+        return found if hiding is None else replace(found, hidden=hiding)
+
+    def hiding(self, run: RunId) -> Hiding | None:
+        """Return why the run is hidden; None where it is not, or there is none."""
+        with reading(self._engine) as connection:
+            return find_hiding(connection, run)
+
+    def hide(self, run: RunId, reason: str) -> bool:
+        """Hide a run from lists, comparisons and verdicts; nothing of its record or its bytes changes.
+
+        Returns:
+            Whether that changed anything: false where it is hidden for that reason already.
+
+        Raises:
+            ForbiddenError: The actor is no administrator.
+            UnknownNameError: No such run was started.
+            InvalidInputError: No reason is given, or it is too long.
+        """
+        if not reason.strip():
+            raise InvalidInputError("no reason for hiding the run", where=run, next_step="say why: --reason TEXT")
+        limits.check_text(reason, limits.REASON, "reason")
+        return self._mark(run, reason)
+
+    def unhide(self, run: RunId) -> bool:
+        """Show a hidden run again; false where it is not hidden. Raises as ``hide``."""
+        return self._mark(run, None)
+
+    def _mark(self, run: RunId, reason: str | None) -> bool:
+        acting().require("admin")
+        with writing(self._engine) as connection:
+            load_run(connection, run)
+            hiding = find_hiding(connection, run)
+            if (None if hiding is None else hiding.reason) == reason:
+                return False
+            insert_hiding(connection, run, reason, now())
+        return True
 
     def list(
         self,
@@ -89,7 +132,9 @@ class Records:
         before: RunId | None = None,
         limit: int = 100,
     ) -> tuple[Run, ...]:
-        """Return summaries of the newest runs, newest first; ``summaries.summarize`` says what they are.
+        """Return summaries of the newest runs that are not hidden, newest first.
+
+        ``summaries.summarize`` says what a summary has.
 
         Args:
             lock: Only runs of this lock.
@@ -97,7 +142,7 @@ class Records:
             before: Only runs older than this one.
             limit: The largest number of runs.
         """
-        query = select(runs.c.id).limit(limit)
+        query = select(runs.c.id).where(runs.c.id.not_in(HIDDEN_RUNS)).limit(limit)
         if lock is not None:
             query = query.where(runs.c.lock == lock)
         if before is not None:
@@ -201,8 +246,13 @@ def load_run(connection: Connection, run: RunId) -> Run:
     """The run as recorded. Raises as ``Records.get``."""
     found = _load(connection, [run])
     if not found:
-        raise UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")
+        raise unknown_run(run)
     return found[0]
+
+
+def unknown_run(run: RunId) -> UnknownNameError:
+    """Return the error of a run that is not there."""
+    return UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:

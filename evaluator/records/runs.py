@@ -108,15 +108,25 @@ class RunEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Hiding:
+    """Why and since when a record is hidden."""
+
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run as recorded; without an end it is still running, or was abandoned and not yet reaped.
 
-    ``imported_at``: when it came in a bundle, of one that ran somewhere else.
+    ``imported_at``: when it came in a bundle, of one that ran somewhere else. ``hidden``: where it is hidden from
+    everybody but administrators.
     """
 
     start: RunStart
     end: RunEnd | None
     imported_at: datetime | None = None
+    hidden: Hiding | None = None
 
     @property
     def id(self) -> RunId:

@@ -7,7 +7,7 @@ which came in a bundle, and so ran somewhere else.
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Table
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Table
 
 from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 from registry.catalogue.tables import APPEND_ONLY, deferred_key, metadata
@@ -107,6 +107,19 @@ run_blobs = _of_end(
     Column("role", TEXT, primary_key=True),
     Column("digest", DIGEST, nullable=False),
     Column("size", WHOLE, nullable=False),
+)
+
+hidings = Table(  # of a subject the row with the largest position holds
+    "hidings",
+    metadata,
+    Column("kind", letters(16), primary_key=True),  # run
+    Column("subject", letters(71), primary_key=True),  # its id
+    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...
+    Column("hidden", Boolean, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
 )
 
 imported_runs = Table(

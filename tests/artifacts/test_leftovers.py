@@ -1,5 +1,6 @@
 """What killed writers leave in a store is removed by the next writer; what living ones write stays."""
 
+import fcntl
 import io
 import os
 import signal
@@ -10,7 +11,6 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from artifacts import leftovers
 from artifacts.leftovers import Swept, new_draft, remove_dead_drafts
 from artifacts.local import LocalStore
 
@@ -99,16 +99,16 @@ def test_an_interrupted_fetch_stays_to_be_resumed(tmp_path: Path) -> None:
 def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = leftovers.fcntl.flock, list[Swept]()
+    lock, taken = fcntl.flock, list[Swept]()
 
     def slow(file: int, how: int) -> None:
         if not taken:
             taken.append(Swept())
-            monkeypatch.setattr(leftovers.fcntl, "flock", lock)
+            monkeypatch.setattr(fcntl, "flock", lock)
             taken[0] = remove_dead_drafts(tmp_path)
         lock(file, how)
 
-    monkeypatch.setattr(leftovers.fcntl, "flock", slow)
+    monkeypatch.setattr(fcntl, "flock", slow)
     draft = new_draft(tmp_path)
     assert taken == [Swept(1, 0)]
     assert len(list(tmp_path.iterdir())) == 1

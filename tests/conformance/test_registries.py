@@ -207,7 +207,17 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
     registry.records.finish(start.id, end)
     found = registry.records.get(start.id)
     assert (found.start, found.end) == (start, end)
-    assert registry.records.list(lock=lock.id, outcome="failed", limit=1) == (found,)
+    (listed,) = registry.records.list(lock=lock.id, outcome="failed", limit=1)
+    assert (listed.id, listed.end and listed.end.failure_message) == (start.id, "it was full")
+    assert registry.records.hide(start.id, "full of noise")
+    assert not registry.records.hide(start.id, "full of noise")
+    assert registry.records.list(lock=lock.id, outcome="failed") == ()
+    hidden = registry.records.get(start.id)
+    assert (hidden.end, hidden.hidden and hidden.hidden.reason) == (end, "full of noise")
+    assert registry.records.unhide(start.id)
+    assert not registry.records.unhide(start.id)
+    assert [run.id for run in registry.records.list(lock=lock.id, outcome="failed")] == [start.id]
+    assert registry.records.get(start.id) == found
     assert registry.records.list(lock=lock.id, outcome="done") == ()
     assert registry.records.count(lock.id) == before + 1
     with pytest.raises(RunEndedError):

@@ -73,7 +73,7 @@ class Desk:
             assert frozenset(store.list()) == self.imported[1]
             if record:
                 (run,) = Records(engine).list()
-                assert encode_run(run) == record
+                assert encode_run(Records(engine).get(run.id)) == record
             else:
                 assert rows(database) == self.imported[0]
         finally:

@@ -181,6 +181,7 @@ class Questions:
             "GET /v1/runs/{run_id}": lambda: Question({"run_id": _tail(self._done)}),
             "PUT /v1/runs/{run_id}/hold": lambda: Question({"run_id": _tail(self._begun_run())}),
             "PUT /v1/runs/{run_id}/end": lambda: Question({"run_id": _tail(self._begun_run())}, body=self._end()),
+            "POST /v1/hidings": lambda: Question(body={"target": self._again, "reason": "", "undo": True}),
             "POST /v1/comparisons": lambda: Question(body={"runs": [self._done, self._again]}),
             "POST /v1/verdicts": lambda: Question(body={"run": self._again, "against": self._done}),
         }

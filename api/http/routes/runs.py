@@ -4,13 +4,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Request, Router, get, post
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, nothing
-from api.http.guards import READ
+from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.service import Service
 from api.wire import runs as wire
@@ -68,6 +69,7 @@ _VERDICT = {
     "run": _ID,
     "predictions": "bit-equal",
 }
+_HIDDEN = {"target": _ID, "hidden": True, "changed": True}
 _COMPARISON = {
     "comparable": True,
     "reasons": [],
@@ -93,6 +95,9 @@ OutcomeIs = Annotated[
     Parameter(description="Only with this outcome.", required=False),
 ]
 RunsIn = Annotated[told.RunsAsked, Body(examples=[Example(value={"runs": [_ID, _ID]})])]
+HideIn = Annotated[
+    wire.HideRequest, Body(examples=[Example(value={"target": _ID, "reason": "ran on a throttled host"})])
+]
 VerdictIn = Annotated[told.VerdictAsked, Body(examples=[Example(value={"run": _ID, "against": _ID})])]
 
 
@@ -141,15 +146,43 @@ def routes(service: Service) -> Router:
         """One run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
         text = service.kept.get(id_)
+        if text is not None and await service.work.look_up(registry.records.hiding, id_) is not None:
+            text = None
         if text is None:
             run = await service.work.look_up(registry.records.get, id_)
             text = msgspec.json.encode(wire.run_on_wire(run))
-            if run.end is None:
+            if run.end is None or run.hidden is not None:
                 return tagged(text, digest_bytes(text), request.headers.get("if-none-match"), MUST_ASK)
             service.kept.put(id_, text, len(text))
         return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)
 
-    return Router("", route_handlers=[list_runs, count, read, *_judgements(service)], tags=["runs"])
+    handlers = [list_runs, count, read, _hiding(service), *_judgements(service)]
+    return Router("", route_handlers=handlers, tags=["runs"])
+
+
+def _hiding(service: Service) -> BaseRouteHandler:
+    records = service.registry.records
+
+    def mark(data: wire.HideRequest) -> wire.HideResult:
+        run = parse_run_id(data.target)
+        changed = records.unhide(run) if data.undo else records.hide(run, data.reason)
+        return wire.HideResult(target=run, hidden=not data.undo, changed=changed)
+
+    @post(
+        "/hidings",
+        opt=ADMIN,
+        status_code=200,
+        summary="Hide a run, or show it again",
+        responses=answers("unknown-name", body=True, success={200: content(wire.HideResult, "Done.", _HIDDEN)}),
+    )
+    async def hide(data: HideIn) -> wire.HideResult:
+        """Hides a run from lists, comparisons and verdicts, and from everybody but administrators.
+
+        Its record and its blobs stay as they are.
+        """
+        return await service.work.do(mark, data)
+
+    return hide
 
 
 def _judgements(service: Service) -> list[Any]:

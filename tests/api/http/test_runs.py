@@ -13,6 +13,8 @@ from artifacts.digest import Descriptor, Digest, digest_bytes
 from evaluator.records.records import Records
 from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
 from evaluator.statistics.figures import Interval
+from registry.access.actors import Actor
+from registry.access.scopes import Scopes
 from registry.catalogue.insertion import insert_lock
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
@@ -161,3 +163,26 @@ def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run],
     answer = client.post("/v1/verdicts", json={"run": started.id, "against": failed.id})
     assert (answer.status_code, answer.json()["where"]) == (422, "against")
     assert lock.id != Digest(other.id)
+
+
+def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run]) -> None:
+    """Kept answers too: the run was read before it was hidden."""
+    failed = next(run for run in runs if run.end is not None and run.end.outcome == "failed")
+    reader = Actor("token/reader", Scopes.parse(["read"]))
+    assert client.get(path_of(failed)).json()["hidden"] is None
+    hidden = {"target": failed.id, "reason": "noise"}
+    for changed in (True, False):
+        answer = client.post("/v1/hidings", json=hidden)
+        assert (answer.status_code, answer.json()) == (200, {"target": failed.id, "hidden": True, "changed": changed})
+    assert failed.id not in client.get("/v1/runs").text
+    seen = client.get(path_of(failed))
+    assert seen.json()["hidden"]["reason"] == "noise"
+    assert "immutable" not in seen.headers["cache-control"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("api.http.guards.OPEN", reader)
+        assert client.get(path_of(failed)).status_code == 404
+        compared = client.post("/v1/comparisons", json={"runs": [failed.id, failed.id]})
+        assert compared.status_code == 404
+        assert client.post("/v1/hidings", json=hidden | {"undo": True}).status_code == 403
+    assert client.post("/v1/hidings", json=hidden | {"undo": True}).json()["changed"]
+    assert failed.id in client.get("/v1/runs").text

@@ -64,7 +64,7 @@ class Bench:
     def only(self) -> Run:
         """The one run that there is."""
         (run,) = self.records.list()
-        return run
+        return self.records.get(run.id)
 
     def log(self, run: Run) -> str:
         """What it printed."""

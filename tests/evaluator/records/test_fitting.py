@@ -1,0 +1,61 @@
+"""What benchlock records by itself is truncated to its limits, and no run is lost to what its model printed."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from artifacts import limits
+from artifacts.canonical import canonical
+from evaluator.records.records import Records
+from evaluator.records.runs import RunEnd, check_end, fit_end
+from evaluator.runner.ending import Failure
+from evaluator.runner.recording import cut_short
+from registry.catalogue.database import writing
+from registry.catalogue.tables import locks
+from tests.evaluator.records.test_records import FAILED, LOCK, NOON, end, start
+
+LONG = "é" * 7_500_000
+EVERYTHING = replace(
+    end(),
+    packages={LONG: LONG, "numpy": "2.4.0"},
+    timings={LONG: 1.0} | {f"{'p' * 300}{number}": 1.0 for number in range(5000)},
+    details={"golden": [LONG], "loadgen": {"valid": True}},
+)
+
+
+@pytest.mark.parametrize("made", [EVERYTHING, replace(FAILED, failure_message=LONG, failure_class=LONG)])
+def test_every_end_fits(made: RunEnd, database: Engine) -> None:
+    with writing(database) as connection:
+        columns = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": NOON}
+        connection.execute(insert(locks).values(columns))
+    begun, fitted = start(), fit_end(made)
+    with pytest.raises(limits.TooLongError):
+        check_end(begun, made)
+    check_end(begun, fitted)
+    records = Records(database)
+    records.start(begun)
+    records.finish(begun.id, fitted)
+    assert records.get(begun.id).end is not None
+
+
+def test_what_is_truncated_says_so() -> None:
+    found = fit_end(replace(FAILED, failure_message=LONG))
+    assert str(found.failure_message).endswith("… [truncated: 15000000 bytes]")
+    details = fit_end(EVERYTHING).details
+    size = len(canonical([LONG]))
+    assert details == {"golden": f"[truncated: {size} bytes]", "loadgen": {"valid": True}}
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    assert fit_end(end()) == end()
+    assert fit_end(FAILED) == FAILED
+
+
+def test_the_runner_fits_the_message_of_a_run_that_fell() -> None:
+    verified = SimpleNamespace(files=1, size=1)
+    attempt: Any = SimpleNamespace(cpus=(0,), verified=verified, accelerators=(), part_of=None, isolation="container")
+    found = cut_short(attempt, Failure("crash", LONG), {}, NOON)
+    assert limits.byte_length(str(found.failure_message)) <= limits.FAILURE_MESSAGE

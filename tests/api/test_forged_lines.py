@@ -152,7 +152,9 @@ class Anything:
             list_tokens,
             {
                 "access": Anything(
-                    tokens=lambda: (Anything(scopes=(EVIL,), created_at=NOON, expires_at=NOON, revoked_at=None),)
+                    tokens=lambda: (
+                        Anything(scopes=(EVIL,), created_at=NOON, expires_at=NOON, revoked_at=None, rotated_at=None),
+                    )
                 )
             },
         ),

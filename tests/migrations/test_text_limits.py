@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from alembic import command
-from sqlalchemy import Engine, Table, func, select, text, update
+from sqlalchemy import Engine, Table, func, inspect, select, text, update
 
 from artifacts.limits import REASON, TooLongError
 from evaluator.dispatch.tables import jobs
@@ -72,7 +72,8 @@ def _is_key(table: Table, name: str) -> bool:
 def test_rows_that_are_longer_already_stay_and_their_other_columns_change(database: Engine) -> None:
     with writing(database) as connection:
         command.downgrade(configure(connection), BEFORE)
-        for table in EVERY:
+        known = inspect(connection).get_table_names()
+        for table in (one for one in EVERY if one.name in known):
             values = row(table, "a")
             if table is run_ends:
                 values |= {"failure_message": "x" * 100_000}

@@ -81,5 +81,5 @@ def test_show_prints_the_card_and_json_names_it(tmp_path: Path, capsys: pytest.C
     assert commands.done("show", "model/digits-onnx")["card"] == "card.md"
     assert run(["--registry", str(commands.registry), "show", "model/digits-onnx"]) == 0
     shown = capsys.readouterr().out
-    assert "\ncard.md\n\n# Net\n" in shown
+    assert "\ncard.md\n\n  | # Net\n" in shown
     assert "\x1b" not in shown

@@ -186,3 +186,21 @@ def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run
         assert client.post("/v1/hidings", json=hidden | {"undo": True}).status_code == 403
     assert client.post("/v1/hidings", json=hidden | {"undo": True}).json()["changed"]
     assert failed.id in client.get("/v1/runs").text
+
+
+def test_a_figure_of_a_list_is_marked_as_in_the_run(client: Client, registry: Registry, lock: Lock) -> None:
+    start = recorded(lock=lock.id).start
+    registry.records.start(start)
+    calls = {"calls": {"n": 1}, "self_reported": ["latency_p50"], "other": "x" * 100}
+    registry.records.finish(
+        start.id,
+        replace(DONE, packages={"numpy": "1"}, blobs={"predictions": BLOB}, timings={"load": 1.0}, details=calls),
+    )
+    whole = registry.records.get(start.id)
+    (listed,) = msgspec.json.decode(client.get("/v1/runs").content, type=RunPage).runs
+    assert whole.end is not None
+    found = run_of(listed).end
+    assert found is not None
+    assert found.metrics == whole.end.metrics
+    assert any(one.self_reported for one in found.metrics)
+    assert "other" not in found.details

@@ -7,8 +7,8 @@ from alembic import op
 
 from registry.catalogue.text_limits import TextLimits, leftovers, triggers
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 

@@ -54,8 +54,8 @@ def test_what_fits_stays_as_it_is() -> None:
     assert fit_end(FAILED) == FAILED
 
 
-def test_the_runner_fits_the_message_of_a_run_that_fell() -> None:
-    verified = SimpleNamespace(files=1, size=1)
-    attempt: Any = SimpleNamespace(cpus=(0,), verified=verified, accelerators=(), part_of=None, isolation="container")
+def test_the_runner_fits_the_message_of_a_run_that_fell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluator.runner.recording._details", lambda _: {})
+    attempt: Any = SimpleNamespace()
     found = cut_short(attempt, Failure("crash", LONG), {}, NOON)
     assert limits.byte_length(str(found.failure_message)) <= limits.FAILURE_MESSAGE

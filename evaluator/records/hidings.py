@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, func, select
 
 from evaluator.records.runs import Hiding, RunId
 from evaluator.records.tables import hidings
 from registry.access.log import note
+from registry.catalogue.chain import insert_record
 
 _RUN: Final = "run"
 _later = hidings.alias()
@@ -35,5 +36,5 @@ def insert_hiding(connection: Connection, run: RunId, reason: str | None, at: da
     own = (hidings.c.kind == _RUN, hidings.c.subject == run)
     last = connection.execute(select(func.max(hidings.c.position)).where(*own)).scalar() or 0
     row = {"kind": _RUN, "subject": run, "position": last + 1, "hidden": reason is not None, "reason": reason or ""}
-    connection.execute(insert(hidings), row | {"at": at})
+    insert_record(connection, hidings, row | {"at": at})
     note(connection, "run.unhide" if reason is None else "run.hide", f"{run} {reason or ''}".rstrip(), at)

@@ -7,8 +7,8 @@ from alembic import op
 
 from registry.catalogue.text_limits import TextLimits, leftovers, triggers
 
-revision = "0015"
-down_revision = "0014"
+revision = "0017"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 
@@ -45,7 +45,15 @@ LIMITS = {
         ("request", 255),
         ("text", 4194304),
     ),
-    "machines": (("boot", 64), ("draining", 4000), ("facts", 16384), ("faulty", 65536), ("id", 64), ("owner", 128)),
+    "machines": (
+        ("boot", 64),
+        ("draining", 4000),
+        ("facts", 16384),
+        ("faulty", 65536),
+        ("held", 4000),
+        ("id", 64),
+        ("owner", 128),
+    ),
     "manifests": (
         ("authored", 16777216),
         ("content", 16777216),
@@ -54,6 +62,7 @@ LIMITS = {
         ("sources", 16777216),
     ),
     "platforms": (("arch", 255), ("device", 255), ("name", 128), ("os", 255), ("precedence", 1024), ("python", 255)),
+    "record_chain": (("key", 2048),),
     "requirements": (("name", 128), ("precedence", 1024), ("range", 4000), ("required_name", 128)),
     "run_batch_metrics": (("name", 255), ("unit", 255)),
     "run_blobs": (("role", 64),),

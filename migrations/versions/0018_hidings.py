@@ -10,8 +10,8 @@ from registry.catalogue import text_limits
 from registry.catalogue.columns import TEXT, WHOLE, letters
 from registry.catalogue.guards import Guard, leftovers, triggers
 
-revision = "0016"
-down_revision = "0015"
+revision = "0018"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

@@ -18,7 +18,7 @@ from registry.catalogue.text_limits import missing, triggers
 from tests.support.rows import EVERY, row
 
 both = pytest.mark.databases
-BEFORE = "0014"
+BEFORE = "0016"
 
 
 def put(engine: Engine, table: Table, values: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, insert, select, text
+from sqlalchemy import Engine, select, text
 
 from api.http.routes.locks import REQUEST
 from api.wire.runs import RunOnWire, RunPage, begun_on_wire, over_on_wire
@@ -18,6 +18,7 @@ from artifacts.digest import Descriptor, digest_bytes
 from evaluator.records.runs import RunId, new_run_id
 from evaluator.records.tables import open_runs, run_ends
 from migrations.text_limits import text_limits
+from registry.catalogue.chain import insert_record
 from registry.catalogue.database import reading, writing
 from registry.catalogue.tables import versions, yanks
 from registry.catalogue.text_limits import leftovers
@@ -170,7 +171,7 @@ def old(registry: Registry, lock: Lock) -> list[RunId]:
         registry.records.start(start)
         end = {"run": start.id, "outcome": "failed", "failure_class": "crash", "failure_message": "x" * 15_000_000}
         with writing(registry.database) as connection:
-            connection.execute(insert(run_ends), end | {"timings": {}, "details": {"a": "y" * MIB}, "ended_at": at})
+            insert_record(connection, run_ends, end | {"timings": {}, "details": {"a": "y" * MIB}, "ended_at": at})
             connection.execute(open_runs.delete())
         ids.append(start.id)
     return ids[::-1]
@@ -200,9 +201,9 @@ def test_a_page_is_bounded_in_bytes_and_goes_on(client: Client, registry: Regist
         for number in range(12):
             key = {"kind": "model", "name": "acme/m", "precedence": f"{number:04}"}
             row = {"version": f"{number}.0.0", "digest": f"sha256:{number:064x}", "published_at": NOON}
-            connection.execute(insert(versions), key | row | {"framework": None, "framework_version": None})
+            insert_record(connection, versions, key | row | {"framework": None, "framework_version": None})
             yank = {"position": 1, "yanked": True, "reason": "r" * MIB, "at": NOON}
-            connection.execute(insert(yanks), key | yank)
+            insert_record(connection, yanks, key | yank)
     found, sizes, query = list[str](), list[int](), "limit=100"
     while query:
         answer = client.get(f"/v1/artifacts?{query}")

@@ -201,5 +201,10 @@ def test_no_flipped_bit_of_postgresql_is_delivered(
                 database.dispose()
         for file, held in whole.items():  # in place, so that they stay the server's
             file.write_bytes(held)
+    with server.started():
+        database = open_server(server.address("flipped"))
+        after = databases.check(database).damaged
+        database.dispose()
     server.postmaster.start()
+    assert after == (), "what was restored after each flip"
     tell(capsys, "PostgreSQL", outcomes)

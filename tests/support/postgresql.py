@@ -150,7 +150,19 @@ def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
     if account:
         shutil.chown(data, account)
         folder.chmod(0o755)
-    make = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"]
+    make = [
+        str(programs / "initdb"),
+        "-D",
+        str(data),
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "-N",
+        "--no-data-checksums",
+    ]
     make += ["--locale=C", f"--lc-collate={locale}", f"--lc-ctype={locale}"]
     subprocess.run(make, user=account, env=environment, cwd="/", check=True, capture_output=True)
     settings = _SETTINGS | {"port": str(port), "unix_socket_directories": str(data)}

@@ -249,6 +249,7 @@ class Questions:
             "POST /v1/collections": lambda: Question(body={"dry_run": True, "local": False}),
             "GET /v1/tokens": lambda: Question(query={"limit": "1"}),
             "POST /v1/tokens": lambda: Question(body=token),
+            "POST /v1/tokens/{token}/rotation": lambda: Question({"token": self._token()}, body={"grace": "0"}),
             "DELETE /v1/tokens/{token}": lambda: Question({"token": self._token()}),
             "GET /v1/log": lambda: Question(query={"limit": "1", "actor": "open"}),
         }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from artifacts.digest import Digest
     from artifacts.sources import Access
     from artifacts.uploads import Uploads
+    from evaluator.evidence.examination import Examiner
     from evaluator.records.records import Records
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
@@ -36,6 +37,13 @@ class Registry:
     catalogue: "Catalogue"
     records: "Records"
     database: "Database"
+
+    @property
+    def examiner(self) -> "Examiner":
+        """What compares records of runs with their evidence."""
+        from evaluator.evidence.examination import Examiner  # noqa: PLC0415 - not every command reads runs
+
+        return Examiner(self.store, self.home, self.catalogue.get_lock)
 
 
 def source_access() -> "Access":
@@ -72,7 +80,8 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     """
     from api.databases import is_new, is_on_server, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
     from api.instances import require_same_folder  # noqa: PLC0415
-    from evaluator.records.records import Records  # noqa: PLC0415
+    from evaluator.evidence.examination import Examiner  # noqa: PLC0415
+    from evaluator.evidence.records import ExaminedRecords  # noqa: PLC0415
     from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
     from registry.catalogue.store_lock import DatabaseStoreLock  # noqa: PLC0415
 
@@ -89,7 +98,8 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
         database.dispose()
         raise
     catalogue = Catalogue(database, now)
-    registry = Registry(home, store, catalogue, Records(database), database)
+    examiner = Examiner(store, home, catalogue.get_lock)
+    registry = Registry(home, store, catalogue, ExaminedRecords(database, examiner), database)
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 

@@ -15,6 +15,8 @@ from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore
+from evaluator.evidence.examination import find_reasons
+from evaluator.evidence.status import EvidenceStatus, refuse_unverified
 from evaluator.records.documents import check_fit, check_past, decode_run, encode_run
 from evaluator.records.records import keep_imported
 from evaluator.records.runs import Run, RunId
@@ -89,12 +91,13 @@ def create_bundle(
 
     Raises:
         InvalidInputError: the lock has no such platform, or the run has not ended.
-        IntegrityError: a blob is missing or damaged; there is no file.
+        IntegrityError: a blob is missing or damaged, or the record contradicts its evidence; there is no file.
         UnavailableError: the file cannot be written.
     """
     platforms = choose_platforms(lock, platform)
     roots = [Root(LOCK_TYPE, dump(lock).encode(), parts_of_lock(lock, platforms, store))]
     if run is not None:
+        refuse_unverified(run.id, run.evidence)
         content, parts = encode_run(run), {part.blob.digest: part for part in _parts_of_run(run)}
         roots.append(Root(RUN_TYPE, content, tuple(parts.values())))
     file = write_bundle(path, roots, store, progress)
@@ -102,12 +105,18 @@ def create_bundle(
 
 
 def import_bundle(
-    path: Path, store: BlobStore, database: Engine, now: Callable[[], datetime], progress: Progress
+    path: Path,
+    store: BlobStore,
+    database: Engine,
+    now: Callable[[], datetime],
+    progress: Progress,
+    scratch: Path | None = None,
 ) -> Imported:
     """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
 
     Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
-    be seen, and what was stored is garbage that a collection frees.
+    be seen, and what was stored is garbage that a collection frees. Records of runs are compared with their evidence,
+    which lies in ``scratch`` meanwhile.
 
     Raises:
         ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
@@ -121,6 +130,8 @@ def import_bundle(
             claimed = _read_roots(bundle, now())
             with store.together():
                 count = bundle.store_into(store, progress)
+            for run in claimed.runs:
+                _check_evidence(run, claimed.lock, store, scratch)
             return _keep(bundle, claimed, count, store, database, now)
     except RecursionError as error:
         raise BundleError(
@@ -149,6 +160,17 @@ def _read_run(record: Arrived, lock: Lock, now: datetime) -> Run:
     check_fit(run, lock)
     check_parts(_parts_of_run(run), record.blobs)
     return run
+
+
+def _check_evidence(run: Run, lock: Lock, store: BlobStore, scratch: Path | None) -> None:
+    """Raise unless the record agrees with its blobs.
+
+    Raises:
+        IntegrityError: It does not.
+        InvalidInputError: This version cannot recompute its figures.
+    """
+    if reasons := find_reasons(run, lock, store, scratch):
+        refuse_unverified(run.id, EvidenceStatus("contradicted", reasons))
 
 
 def _text(root: Arrived) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from artifacts.store import BlobStore
+from evaluator.evidence.status import refuse_unverified
 from evaluator.records.calls import flag_of
 from evaluator.records.runs import Run
 from evaluator.runner.trust import self_reported
@@ -65,13 +66,15 @@ def claims_of(
     ``metrics`` stand in for those of the run: of a run that was repeated, over all of them, which are ``among``.
 
     Raises:
-        IntegrityError: a manifest is missing, or not what its digest says.
+        IntegrityError: a manifest is missing, or not what its digest says; or a record contradicts its evidence.
     """
     if run.end is None or run.end.outcome != "done":
         return ()
+    runs = among or (run,)
+    for one in runs:
+        refuse_unverified(one.id, one.evidence)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    runs = among or (run,)
     conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs))
     measured = run.end.metrics if metrics is None else metrics
     marked = self_reported(lock, model, run.start.isolation)

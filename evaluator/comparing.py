@@ -13,6 +13,7 @@ import msgspec
 
 from artifacts.errors import InvalidInputError, RefusedError
 from artifacts.readable import readable
+from evaluator.evidence.status import refuse_unverified
 from evaluator.records.comparison import comparable, question_differences
 from evaluator.records.runs import Run
 from evaluator.statistics.equivalence import Finding, judge, judge_quality
@@ -121,7 +122,12 @@ def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
 
     Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
     stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
+
+    Raises:
+        IntegrityError: a record contradicts its evidence.
     """
+    for _, run in pairs:
+        refuse_unverified(run.id, run.evidence)
     turns = _turns([run for _, run in pairs])
     if turns is None:
         locks = list({lock.id: lock for lock, _ in pairs}.values())

@@ -4,6 +4,7 @@ from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore, verify
+from evaluator.evidence.status import refuse_unverified
 from evaluator.records.kept import KeptRuns
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
 from evaluator.records.runs import Run
@@ -35,8 +36,10 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore) -> Verd
     """The verdict on ``again``, which must have ended as ``original`` has.
 
     Raises:
-        IntegrityError: the predictions of one are not what their digest says.
+        IntegrityError: a record contradicts its evidence, or predictions are not what their digest says.
     """
+    for run in (original, again):
+        refuse_unverified(run.id, run.evidence)
     equivalence = {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
     agreed = _agreed(lock, original, again, store)
     return judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, equivalence)

@@ -33,6 +33,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "ended_at": None if end is None else end.ended_at.isoformat(),
         "imported_at": None if run.imported_at is None else run.imported_at.isoformat(),
         "timings": {} if end is None else dict(end.timings),
+        "evidence": evidence_document(run),
     }
     if run.hidden is not None:
         document["hidden"] = {"reason": run.hidden.reason, "at": run.hidden.at.isoformat()}
@@ -44,6 +45,14 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
             "details": {} if end is None else dict(end.details),
         }
     return document
+
+
+def evidence_document(run: Run) -> dict[str, Any] | None:
+    """The state of the evidence, what differs, and the fields that are reported; null where nothing was compared."""
+    found = run.evidence
+    if found is None:
+        return None
+    return {"state": found.state, "reasons": list(found.reasons), "reported": list(found.reported)}
 
 
 def _failure(run: Run) -> dict[str, str | None] | None:

@@ -43,6 +43,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     if {"verification", "run"} <= end.timings.keys():
         spent = {name: duration(end.timings[name]) for name in ("verification", "run")}
         output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
+    print_evidence(run)
     validity = validity_of(run)
     if validity is not None:
         output.echo_wrapped(f"  LoadGen calls it {validity.words}")
@@ -54,6 +55,14 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls)
+
+
+def print_evidence(run: Run) -> None:
+    """Print why figures are withheld; nothing where the record agrees with its evidence."""
+    if (found := run.evidence) is not None and found.state != "verified":
+        output.echo_wrapped(f"  figures withheld: the record {found.words}")
+        for reason in found.reasons:
+            output.echo_wrapped(f"    {reason}")
 
 
 def subject(lock: "Lock") -> str:
@@ -127,6 +136,9 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     _fields("ran", _surroundings(run))
     if end is None:
         return
+    if run.evidence is not None and run.evidence.state == "verified":
+        reported = ", ".join(run.evidence.reported)
+        _section("figures recomputed from the blobs below; reported, not recomputed", _wrapped(reported))
     _fields("took", {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
     _fields("measured by", _measured_by(run, end))
     golden = end.details.get("golden")
@@ -135,7 +147,11 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)
     named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
-    _section("packages", textwrap.wrap(" ".join(escape_line(named).split()), _WIDTH, break_on_hyphens=False))
+    _section("packages", _wrapped(" ".join(escape_line(named).split())))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
 
 
 def _question(lock: "Lock") -> dict[str, str]:
@@ -233,6 +249,8 @@ def print_runs(runs: Sequence[Run], locks: "Mapping[Digest, Lock | None]") -> No
 def _headline(run: Run) -> list[str]:
     """The first of its metrics: quality, then the median and the rate, then what there is."""
     metrics = () if run.end is None else run.end.metrics
+    if run.evidence is not None and run.evidence.state != "verified":
+        return ["withheld"]
 
     def place(metric: Metric) -> tuple[int, str]:
         rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
@@ -244,6 +262,8 @@ def _headline(run: Run) -> list[str]:
 def _remarks(run: Run) -> Iterator[str]:
     if run.end is not None and run.end.failure_class:
         yield run.end.failure_class
+    if run.evidence is not None and run.evidence.state != "verified":
+        yield textwrap.shorten(f"{run.evidence.words}: {'; '.join(run.evidence.reasons)}", _WIDTH)
     validity = validity_of(run)
     if validity is not None and not validity.valid:
         yield validity.mark

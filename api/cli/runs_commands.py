@@ -11,6 +11,7 @@ from api.cli.lock_commands import lock_document, read_lock
 from api.cli.output import say
 from api.cli.run_documents import claim_document, run_document
 from api.cli.run_tables import print_outcome, print_run, print_runs
+from api.faults import EXIT_INTEGRITY
 from artifacts.errors import BenchlockError
 from artifacts.store import read
 
@@ -75,17 +76,20 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
 
 
 def show_run(invocation: Invocation, target: str) -> None:
-    """Show a run with everything that was recorded."""
+    """Show a run with everything that was recorded; exits with 4 where its figures are not verified."""
     from evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
     run = invocation.opened.records.get(parse_run_id(target))
     lock = read_lock(invocation, run.start.lock)
-    judged = claims(invocation, lock, run)
+    verified = run.evidence is None or run.evidence.state == "verified"
+    judged = claims(invocation, lock, run) if verified else ()
     if invocation.as_json:
         output.print_json(answer_document(run, lock, judged, full=True))
-        return
-    print_answer(run, lock, judged)
-    print_run(run, lock, _log(invocation, run))
+    else:
+        print_answer(run, lock, judged)
+        print_run(run, lock, _log(invocation, run))
+    if not verified:
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
 def answer_document(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]", *, full: bool = False) -> dict[str, Any]:

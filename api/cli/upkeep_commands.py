@@ -35,7 +35,7 @@ _NO_ENGINE = (
 )
 @click.pass_obj
 def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, head: str | None) -> None:
-    """Verify blob checksums and, without a TARGET, the database and every record in it.
+    """Verify blob checksums, figures of runs against their evidence and, without a TARGET, the database.
 
     The last line is the head of the chain of records. Note it elsewhere: `benchlock verify --head 1204:sha256:…`
     detects a history that was written anew since.
@@ -46,15 +46,19 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
     found = invocation.opened.verify(wanted, invocation.progress, remote=remote, head=head)
     if invocation.as_json:
         document: dict[str, Any] = {"blobs": found.blobs, "damaged": list(found.damaged)}
+        document |= {"runs": found.runs, "contradictions": list(found.contradictions)}
         output.print_json(document if targets else document | {"records": found.records, "head": found.head})
     else:
-        for fault in found.damaged:
+        for fault in (*found.damaged, *found.contradictions):
             output.say_error(IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"]))
         records = "" if found.records is None else f" and {found.records} records"
         output.echo(f"{found.blobs} blobs{records} verified, {len(found.damaged)} damaged")
+        if found.runs:
+            differing = len(found.contradictions)
+            output.echo(f"{found.runs} runs compared with their evidence, {differing} not verified")
         if found.head is not None:
             output.echo(f"head of the chain of records: {found.head}")
-    if found.damaged:
+    if found.damaged or found.contradictions:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evaluator.dispatch.queue import Explanation
     from evaluator.inventory import Inventory, Names
     from evaluator.records.records import Records
-    from evaluator.records.runs import Isolation
+    from evaluator.records.runs import Isolation, RunId
     from registry.lockfile import Lock
     from registry.names import Kind
     from registry.requests import Request
@@ -116,15 +116,43 @@ class EmbeddedRegistry:
         for target in targets:
             blobs |= self._named(inventory, target)
         if targets:
-            return Looked(len(blobs), tuple(map(fault_document, damage(store, blobs, progress))))
+            runs, contradictions = self._compare([self._run(one) for one in targets if _names_run(one)], progress)
+            damaged = tuple(map(fault_document, damage(store, blobs, progress)))
+            return Looked(len(blobs), damaged, runs=runs, contradictions=tuple(map(fault_document, contradictions)))
         database = check(self.opened.database, None if head is None else parse_head(head))
         faults = list(database.damaged)
         # A damaged database cannot say what a blob is, nor which ones are missing.
         blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
+        runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
         faults += damage(store, blobs, progress)
         chain = database.head
         records, told = (None, None) if chain is None else (chain.seq, str(chain))
-        return Looked(len(blobs), tuple(map(fault_document, faults)), records, told)
+        found, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
+        return Looked(len(blobs), found, records, told, runs, differing)
+
+    def _run(self, target: "str | Lock") -> "RunId":
+        from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
+
+        assert isinstance(target, str)
+        return parse_run_id(target)
+
+    def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[IntegrityError]]:
+        """Compare records with their evidence, all bytes read again; how many, and those that do not agree."""
+        from evaluator.evidence.status import refuse_unverified  # noqa: PLC0415 - as above
+
+        faults: list[IntegrityError] = []
+        count = 0
+        with progress.task("comparing records with their evidence", len(runs)) as advance:
+            for id_ in runs:
+                try:
+                    run = self.records.as_recorded(id_)
+                    if run.end is not None:
+                        count += 1
+                        refuse_unverified(id_, self.opened.examiner.compare(run, again=True))
+                except IntegrityError as error:
+                    faults.append(error)
+                advance(1)
+        return count, faults
 
     def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
         from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
@@ -135,7 +163,7 @@ class EmbeddedRegistry:
         if not isinstance(target, str):
             return inventory.of_lock(target)
         if target.startswith(RUN_PREFIX):
-            return inventory.of_run(self.records.get(parse_run_id(target)))
+            return inventory.of_run(self.records.as_recorded(parse_run_id(target)))
         kind, name, text = parse_target(target)
         entry = newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
         self.catalogue.check(entry.reference)
@@ -159,9 +187,11 @@ class EmbeddedRegistry:
 
     def import_bundle(self, path: Path, progress: "Progress") -> Brought:
         from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
+        from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
         from registry.bundled import not_brought  # noqa: PLC0415
 
-        found = import_bundle(path, self.store, self.opened.database, now, progress)
+        scratch = self.home / SCRATCH
+        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch)
         return Brought(
             found.lock.id,
             found.changed,
@@ -197,6 +227,10 @@ class EmbeddedRegistry:
             what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"
             raise InvalidInputError(what)
         return self.store
+
+
+def _names_run(target: "str | Lock") -> bool:
+    return isinstance(target, str) and target.startswith(RUN_PREFIX)
 
 
 def fault_document(fault: IntegrityError) -> dict[str, Any]:

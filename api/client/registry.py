@@ -44,15 +44,23 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was verified: how many blobs, and what is wrong, as errors are shown: code, message, where, next.
+    """What was verified, and what is wrong, as errors are shown: code, message, where, next.
 
-    Where everything was verified, also how many records, and the head of their chain.
+    Attributes:
+        blobs: The number of blobs that were read.
+        damaged: Blobs that are missing or damaged.
+        records: The number of records, where everything was verified.
+        head: The last link of the chain of records, where everything was verified.
+        runs: The number of ended runs whose records were compared with their evidence.
+        contradictions: Records that contradict their evidence, or could not be compared with it.
     """
 
     blobs: int
     damaged: tuple[Json, ...]
     records: int | None = None
     head: str | None = None
+    runs: int = 0
+    contradictions: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from api.wire.artifacts import DigestText
 from api.wire.limited import document, text
 from artifacts import limits
 from artifacts.digest import Descriptor, Digest
+from evaluator.evidence.status import EvidenceStatus, State
 from evaluator.records.runs import Hiding, Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from evaluator.statistics.figures import Interval, Metric
 
@@ -77,15 +78,28 @@ class HiddenRecord(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class EvidenceOnWire(Struct, frozen=True, kw_only=True):
+    """Whether the record agrees with its blobs; figures are withheld from the end of one that is not ``verified``.
+
+    ``reasons`` name each difference, ``reported`` the fields that nothing can recompute.
+    """
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+
+
 class RunOnWire(Struct, frozen=True, kw_only=True):
     """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle.
 
     ``hidden``, which administrators alone see, says why nobody else sees the run.
+    ``evidence`` is null of a run that is running.
     """
 
     start: RunBegun
     end: RunOver | None
     imported_at: datetime | None
+    evidence: EvidenceOnWire | None = None
     hidden: HiddenRecord | None = None
 
 
@@ -132,12 +146,19 @@ class Hold(Struct, frozen=True, kw_only=True):
 def run_on_wire(run: Run) -> RunOnWire:
     end = None if run.end is None else over_on_wire(run.end)
     hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
-    return RunOnWire(start=begun_on_wire(run.start), end=end, imported_at=run.imported_at, hidden=hidden)
+    found, evidence = run.evidence, None
+    if found is not None:
+        evidence = EvidenceOnWire(state=found.state, reasons=found.reasons, reported=found.reported)
+    start = begun_on_wire(run.start)
+    return RunOnWire(start=start, end=end, imported_at=run.imported_at, hidden=hidden, evidence=evidence)
 
 
 def run_of(run: RunOnWire) -> Run:
     hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
-    return Run(start_of(run.start), None if run.end is None else end_of(run.end), run.imported_at, hidden)
+    found = run.evidence
+    evidence = None if found is None else EvidenceStatus(found.state, found.reasons, found.reported)
+    end = None if run.end is None else end_of(run.end)
+    return Run(start_of(run.start), end, run.imported_at, hidden, evidence)
 
 
 def begun_on_wire(start: RunStart) -> RunBegun:

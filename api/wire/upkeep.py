@@ -64,12 +64,15 @@ class VerifiedTold(Struct, frozen=True, kw_only=True):
     """How many blobs were read, and what is wrong with which: code, message, where, next.
 
     Where everything was verified, ``records`` is the number of records and ``head`` the last link of their chain.
+    ``runs``: how many ended runs were compared with their evidence; ``contradictions``: those that do not agree.
     """
 
     blobs: int
     damaged: tuple[dict[str, Any], ...]
     records: int | None = None
     head: str | None = None
+    runs: int = 0
+    contradictions: tuple[dict[str, Any], ...] = ()
 
 
 class ToCollect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,12 +129,18 @@ def bundle_of(told: BundleTold) -> Brought:
 
 
 def verified_on_wire(found: Looked) -> VerifiedTold:
-    damaged = tuple(map(dict, found.damaged))
-    return VerifiedTold(blobs=found.blobs, damaged=damaged, records=found.records, head=found.head)
+    return VerifiedTold(
+        blobs=found.blobs,
+        damaged=tuple(map(dict, found.damaged)),
+        records=found.records,
+        head=found.head,
+        runs=found.runs,
+        contradictions=tuple(map(dict, found.contradictions)),
+    )
 
 
 def verified_of(told: VerifiedTold) -> Looked:
-    return Looked(told.blobs, told.damaged, told.records, told.head)
+    return Looked(told.blobs, told.damaged, told.records, told.head, told.runs, told.contradictions)
 
 
 def collected_on_wire(found: Freed, *, dry_run: bool) -> CollectedTold:

@@ -15,13 +15,22 @@ from sqlalchemy.exc import OperationalError
 
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.times import Clock, Times
-from evaluator.records.documents import bound_start, check_fit
+from evaluator.records.documents import bound_start
 from evaluator.records.records import load_run, record_end, record_start
-from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, check_end, check_same_end, check_start
+from evaluator.records.runs import (
+    Run,
+    RunEnd,
+    RunEndedError,
+    RunId,
+    RunStart,
+    check_end,
+    check_same_end,
+    check_start,
+    in_text,
+)
 from evaluator.records.tables import held_runs, runs
 from registry.access.actors import acting
 from registry.catalogue.database import reading, writing
-from registry.lockfile import Lock
 
 SKEW: Final = timedelta(minutes=5)
 """So much may the time of a run's id be ahead of the clock here; other times that machines report are bounded by it."""
@@ -70,13 +79,16 @@ class HeldRuns:
         with writing(self._engine) as connection:
             self._renew(connection, run)
 
-    def finish(self, run: RunId, end: RunEnd, lock: Callable[[RunStart], Lock]) -> Run:
+    def finish(self, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Run:
         """Record how the run ended, once and for all; the same end again changes nothing. The run as recorded.
 
-        ``lock`` gives the run's lock, which the end must fit.
+        Args:
+            run: Which run.
+            end: How it ended.
+            check: Raises unless the run fits its lock and agrees with its evidence.
 
         Raises:
-            As ``renew``; and ``IntegrityError`` where the end does not fit the lock.
+            As ``renew``; ``IncompleteRecordError`` where something is missing or impossible; and as ``check``.
         """
         with reading(self._engine) as connection:
             begun = load_run(connection, run)
@@ -85,9 +97,11 @@ class HeldRuns:
             return begun
         if end.ended_at.tzinfo is None:
             check_end(begun.start, end)  # says so
+        end = in_text(end)
         end = replace(end, ended_at=min(end.ended_at, self._now()))
         given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
-        check_fit(given, lock(begun.start))
+        assert given.end is not None
+        check(given)
         with writing(self._engine) as connection:
             found = load_run(connection, run)
             if found.end is not None:

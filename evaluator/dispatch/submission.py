@@ -7,9 +7,9 @@ from artifacts.errors import IntegrityError
 from artifacts.store import FileStore
 from evaluator.dispatch.matching import wants_of
 from evaluator.dispatch.queue import JobId, JobWish, new_job_id
+from evaluator.evidence.definitions import definitions_of
 from evaluator.records.runs import Isolation
 from evaluator.runner.choice import carries_code, check_code, is_confined
-from evaluator.runner.recording import definitions_of
 from evaluator.runner.verification import read_manifests
 from registry.lockfile import Lock
 from registry.manifests import Model

@@ -16,7 +16,6 @@
 All queries are issued, answered and completed by the calling thread: no other contends with it for the interpreter.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,9 @@ import mlperf_loadgen as lg
 
 from .failures import Failure, failing
 from .job import Seeds
-
-TRACE = "mlperf_log_trace.json"
+from .loadgen_log import Log, read_log
 
 _DETAIL = "mlperf_log_detail.txt"
-_MARK = ":::MLLOG "
-_EFFECTIVE = "effective_"
-_RESULT_KEYS = ("result_", "early_stopping_")
-_MINIMA = ("result_min_duration_met", "result_min_queries_met")
 _MILLISECOND = 1000
 # Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
 _GENERATED = 2
@@ -70,17 +64,6 @@ class Source:
     total: int
     loaded: int
     load: Callable[[Sequence[int]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """LoadGen's own account. ``valid`` is its judgement, early stopping included; ``errors`` its lines of error."""
-
-    version: str
-    valid: bool
-    errors: tuple[str, ...]
-    settings: dict[str, Any]
-    results: dict[str, Any]
 
 
 def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, folder: Path) -> Log:
@@ -148,27 +131,6 @@ def _check_size(settings: Settings) -> None:
             f"LoadGen would keep {generated / 1e6:.3g} million queries, {most / 1e6:.3g} million are the most: lower "
             f"min_duration ({settings.min_duration:g} s) or the least of queries ({settings.min_queries})",
         )
-
-
-def read_log(path: Path) -> Log:
-    """The detail log of one run. ``ValueError`` if it is not complete."""
-    entries = [
-        json.loads(line.removeprefix(_MARK))
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.startswith(_MARK)
-    ]
-    values = {entry["key"]: entry["value"] for entry in entries}
-    if "result_validity" not in values:
-        raise ValueError("LoadGen left no result_validity")
-    errors = [f"{entry['key']}: {entry['value']}" for entry in entries if entry["metadata"].get("is_error")]
-    errors += [f"{key}: false" for key in _MINIMA if not values.get(key)]
-    return Log(
-        version=str(values.get("loadgen_version")),
-        valid=values["result_validity"] == "VALID",
-        errors=tuple(errors),
-        settings={key.removeprefix(_EFFECTIVE): value for key, value in values.items() if key.startswith(_EFFECTIVE)},
-        results={key: value for key, value in values.items() if key.startswith(_RESULT_KEYS)},
-    )
 
 
 def _test_settings(settings: Settings) -> Any:  # noqa: ANN401 - LoadGen has no types

@@ -122,6 +122,11 @@ class StoredPredictions:
             masks = [port.name for port in model.predicted if port.type == "mask" and port.name in names]
             self._geometry = _read_geometry(file, masks[0], count) if masks else [None] * count
 
+    def table(self, name: str) -> NDArray[Any] | None:
+        """Return the tensor of all samples where they are of one shape; first axis the sample."""
+        samples: Any = self._samples[name]
+        return samples if isinstance(samples, np.ndarray) else None
+
     def __iter__(self) -> Iterator[tuple[Tensors, Geometry | None]]:
         for number, geometry in enumerate(self._geometry):
             yield {name: samples[number] for name, samples in self._samples.items()}, geometry

@@ -76,6 +76,11 @@ Queried = SingleStream | MultiStream | Server | Offline
 Scenario = Accuracy | Queried | BatchSweep | ColdStart
 
 
+def samples_per_query(scenario: Queried) -> int:
+    """Return how many samples come with each query; an offline run has one row of raw samples a call, and counts 1."""
+    return scenario.samples_per_query if isinstance(scenario, MultiStream) else 1
+
+
 def accuracy_batch(scenario: Scenario) -> tuple[int, int]:
     """Samples a call in the accuracy phase, and its calls of warm-up."""
     if isinstance(scenario, Accuracy):

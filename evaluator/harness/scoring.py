@@ -13,6 +13,7 @@ from .pipeline import find_source, trace_geometry
 from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order
 from .predictors import Tensors
 from .quality import open_tally
+from .quality.classes import Classes
 from .reports import Progress, Timings
 from .steps.geometry import Geometry
 from .tensorfiles import save_tensors
@@ -55,6 +56,9 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
         raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
     tally = open_tally(job)
     stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
+    table = stored.table(_compared_tensor(job))
+    if table is not None and isinstance(tally, Classes) and tally.add_all(table, samples.labels):
+        return Score(tally.document(), tally.measures())
     for number, (prediction, geometry) in enumerate(stored):
         try:
             if geometry is not None and job.model.runs_code:

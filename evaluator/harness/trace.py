@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .loadgen import Log
+from .loadgen_log import Log
+
+TRACE = "mlperf_log_trace.json"
 
 _SAMPLE = re.compile(
     r'"name":"Sample",.*"ph":"b",.*"ts":(\d+)\.(\d{3}),.*"sample_idx":(\d+),"issue_start_ns":(\d+),"complete_ns":(\d+)'

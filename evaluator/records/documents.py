@@ -190,6 +190,18 @@ def check_fit(run: Run, lock: Lock) -> None:
             )
 
 
+def check_recorded(run: Run, lock: Lock) -> None:
+    """Raise unless an ended run fits its lock, and its end is whole and possible.
+
+    Raises:
+        IntegrityError: It does not fit.
+        IncompleteRecordError: Something is missing, or against the definition of a metric.
+    """
+    check_fit(run, lock)
+    assert run.end is not None
+    check_end(run.start, run.end)
+
+
 def _start(record: _Record) -> RunStart:
     return RunStart(
         id=RunId(record.id),

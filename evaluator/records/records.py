@@ -124,6 +124,19 @@ class Records:
             insert_hiding(connection, run, reason, now())
         return True
 
+    def as_recorded(self, run: RunId) -> Run:
+        """Return the run as its rows have it, compared with nothing.
+
+        Raises:
+            UnknownNameError: No such run was started.
+        """
+        return Records.get(self, run)
+
+    def ids(self) -> tuple[RunId, ...]:
+        """Return the ids of all runs, oldest first."""
+        with reading(self._engine) as connection:
+            return tuple(map(RunId, connection.execute(select(runs.c.id).order_by(runs.c.id)).scalars()))
+
     def list(
         self,
         *,

@@ -4,7 +4,6 @@ A record with a gap is refused, not stored: a number that nobody can say the con
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +14,8 @@ from artifacts import limits
 from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.errors import InvalidInputError, RefusedError
+from evaluator.evidence.definitions import metric_faults
+from evaluator.evidence.status import EvidenceStatus
 from evaluator.statistics.figures import Metric
 from registry.catalogue.documents import as_json
 from registry.ids import is_id, milliseconds, new_id, time_of
@@ -120,13 +121,15 @@ class Run:
     """A run as recorded; without an end it is still running, or was abandoned and not yet reaped.
 
     ``imported_at``: when it came in a bundle, of one that ran somewhere else. ``hidden``: where it is hidden from
-    everybody but administrators.
+    everybody but administrators. ``evidence``: whether the record agrees with its blobs; None where nobody has compared
+    them. Figures that do not agree are withheld from ``end``.
     """
 
     start: RunStart
     end: RunEnd | None
     imported_at: datetime | None = None
     hidden: Hiding | None = None
+    evidence: EvidenceStatus | None = field(default=None, compare=False)
 
     @property
     def id(self) -> RunId:
@@ -228,7 +231,7 @@ def check_end(start: RunStart, end: RunEnd) -> None:
         # No metrics are no gap: a request may ask for predictions alone.
         required = {"packages": end.packages, "blobs": end.blobs, "timings": end.timings}
         gaps += [name for name, given in required.items() if not given]
-    gaps += [gap for metric in end.metrics for gap in _metric_gaps(metric)]
+    gaps += metric_faults(end.metrics)
     gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
     _refuse(start.id, gaps)
     _check_limits(end)
@@ -289,20 +292,6 @@ def _fit_details(details: Json) -> Json:
             break
         kept[name] = f"[truncated: {sizes[name]} bytes]"
     return kept
-
-
-def _metric_gaps(metric: Metric) -> list[str]:
-    bounds = [bound for bound in (metric.ci.low, metric.ci.high) if bound is not None]
-    faulty = {
-        "value": not math.isfinite(metric.value),
-        "unit": not metric.unit,
-        "direction": metric.direction not in ("higher", "lower", "none"),
-        "n": metric.n < 1,
-        "ci": not all(math.isfinite(bound) for bound in bounds),
-        "version": metric.version < 1,
-        "batch": metric.batch is not None and metric.batch < 1,
-    }
-    return [f"metrics.{metric.key}.{name}" for name, is_faulty in faulty.items() if is_faulty]
 
 
 def _refuse(run: RunId, gaps: list[str]) -> None:

@@ -15,6 +15,8 @@ from artifacts.digest import Digest, from_hex
 from artifacts.errors import BenchlockError
 from artifacts.progress import Progress
 from artifacts.store import FileStore
+from evaluator.evidence.definitions import definitions_of
+from evaluator.evidence.examination import SCRATCH
 from evaluator.images.environment import Environments
 from evaluator.records.runs import Isolation, Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from evaluator.runner.agreement import check_agreement
@@ -27,7 +29,7 @@ from evaluator.runner.jobs import Place, job_document, write_job
 from evaluator.runner.process import ProcessRun, birth, run_process
 from evaluator.runner.quota import choose_quota
 from evaluator.runner.reaping import claimed
-from evaluator.runner.recording import Attempt, cut_short, definitions_of, ended
+from evaluator.runner.recording import Attempt, cut_short, ended
 from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, is_staged
 from evaluator.runner.trial import Making, Trial, tried
 from evaluator.runner.verification import read_manifests, verify_lock
@@ -123,7 +125,7 @@ class Runner:
         attempt = self._decide(lock, host, choose_platform(lock, host.facts), isolation, allow_code=allow_code)
         with claimed(self.home, attempt.id) as place:
             told = {"golden": "check" if making is None else asdict(making)}
-            document = job_document(lock, attempt.platform.device, attempt.verified) | told
+            document = job_document(lock, attempt.platform.device, attempt.verified.manifests) | told
             write_job(place, document, lock, attempt.verified, self.store, self.say)
             start = self._starter(attempt, place, {})
             with self._measuring():
@@ -169,7 +171,8 @@ class Runner:
             ending = finished.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             with self.store.writing():
-                self._finish(attempt, ended(attempt, finished, timings, self.store, self.now()))
+                end = ended(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
+                self._finish(attempt, end)
         except KeyboardInterrupt:
             self._finish(attempt, cut_short(attempt, None, timings, self.now()))
             raise
@@ -185,7 +188,7 @@ class Runner:
     def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Finished:
         """Run the harness, in stages where the lock has them."""
         lock, verified = attempt.lock, attempt.verified
-        document = job_document(lock, attempt.platform.device, verified)
+        document = job_document(lock, attempt.platform.device, verified.manifests)
         if is_staged(lock):
             start = self._starter(attempt, place, timings)
             begun = time.perf_counter()

@@ -17,7 +17,8 @@ from artifacts.store import FileStore
 from evaluator.harness_archive import with_bytecode
 from evaluator.runner.verification import Verified
 from registry.lockfile import Lock, LockedFile
-from registry.manifests import Dataset, Framework, Model, plain
+from registry.manifests import Dataset, Framework, Manifest, Model, plain
+from registry.names import Kind
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``, which the harness checks too."""
@@ -155,9 +156,9 @@ def lay_samples(
         links.lay(f"dataset/{target}", digests[f"dataset/{source}"])
 
 
-def job_document(lock: Lock, device: str, verified: Verified) -> dict[str, Any]:
+def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
     """The content of ``job.json``; the harness documents what each key means."""
-    model, dataset, framework = (verified.manifests[kind] for kind in ("model", "dataset", "framework"))
+    model, dataset, framework = (manifests[kind] for kind in ("model", "dataset", "framework"))
     assert isinstance(model, Model)
     assert isinstance(dataset, Dataset)
     assert isinstance(framework, Framework)

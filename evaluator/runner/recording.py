@@ -11,28 +11,22 @@ import msgspec
 
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
-from artifacts.store import FileStore
-from evaluator.records.calls import KEY, calls_document
+from artifacts.store import BlobStore
 from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from evaluator.runner.ending import Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.results import FILES, RESULT, Judged, Result, Timed, open_output, read_result
+from evaluator.runner.results import FILES, RESULT, Result, open_output, read_result
 from evaluator.runner.stages import Finished
-from evaluator.runner.surroundings import misfit
-from evaluator.runner.trust import check_times, self_reported
+from evaluator.runner.trust import overrun, self_reported
 from evaluator.runner.verification import Verified
-from evaluator.statistics.figures import Metric
 from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Framework, Model
-from registry.metrics import DEFINITIONS, MetricDefinition
+from registry.manifests import Model
 
 if TYPE_CHECKING:  # numpy and scipy
-    from evaluator.statistics import metrics, quality, timing
+    pass
 
 _LOG = "log"
 _RESULT = "result"
-_TOLD = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
-"""What of the harness' result is shown with the run; the whole of it is a blob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +45,6 @@ class Attempt:
     """The repetition or comparison that the run is a part of, and what was stated before it began."""
 
 
-def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
-    """The definitions of the lock's metrics.
-
-    Raises:
-        InvalidInputError: it was locked with other definitions than this version has.
-    """
-    for name, version in lock.metrics.items():
-        if name not in DEFINITIONS or DEFINITIONS[name].version != version:
-            raise InvalidInputError(
-                f"the lock asks for {name} by definition {version}, which this version of benchlock does not have",
-                where=f"metrics.{name}",
-                next_step="use the version that made the lock, or lock the request again",
-            )
-    return tuple(DEFINITIONS[name] for name in lock.metrics)
-
-
 def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, float], at: datetime) -> RunEnd:
     """The end of a run that left nothing: failed, or cancelled where there is no failure."""
     return fit_end(
@@ -81,12 +59,22 @@ def cut_short(attempt: Attempt, failure: Failure | None, timings: Mapping[str, f
     )
 
 
-def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], store: FileStore, at: datetime) -> RunEnd:
-    """The end of a run whose harness was started; what it left is put into ``store``.
+def ended(
+    attempt: Attempt,
+    finished: Finished,
+    timings: Mapping[str, float],
+    store: BlobStore,
+    scratch: Path | None,
+    at: datetime,
+) -> RunEnd:
+    """Return the end of a run whose harness was started; what it left is put into ``store``.
 
-    Quality is taken from the stage that ran no model, where there was one. Hold ``store.writing()`` until the record is
-    stored.
+    Every figure is recomputed from these blobs: what the harness says of itself is compared with them. Quality is taken
+    from the stage that ran no model, where there was one. Hold ``store.writing()`` until the record is stored.
     """
+    from evaluator.evidence.examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
+    from evaluator.evidence.recomputation import Recomputed, Subject  # noqa: PLC0415
+
     ending = finished.ending
     result, document, fault = (None, {}, None) if ending.excess else _read(finished.output)
     limits = attempt.lock.limits
@@ -95,35 +83,24 @@ def ended(attempt: Attempt, finished: Finished, timings: Mapping[str, float], st
     failure = failure_of(ending, result, fault, limits.seconds, memory)
     if failure is None and result is not None and finished.scored is not None:
         scored, failure = _scored(finished.scored, limits.seconds, memory)
-        result, document = _with_quality(result, document, scored)
+        document = _with_quality(result, document, scored)
     blobs = _blobs(finished, store) | _account(document, finished, store)
-    metrics: tuple[Metric, ...] = ()
-    details: dict[str, Any] = {}
-    if failure is None:
-        assert result is not None
-        framework = attempt.verified.manifests["framework"]
-        assert isinstance(framework, Framework)
-        failure = misfit(result, attempt.platform, framework)
-    if failure is None:
-        assert result is not None
-        try:
-            kept = {role: store.path(blob.digest) for role, blob in blobs.items()}
-            phases = _phases(result, kept)
-            check_times(attempt.lock, phases, ending.ran)
-            metrics = _metrics(attempt.lock, result, phases, kept.get("quality"))
-            details = _calls(phases.performance, document, attempt.platform.device)
-        except InvalidInputError as error:
-            failure = Failure("crash", error.what)
+    found = Recomputed()
+    if "result" in blobs:
+        subject = Subject(attempt.lock, attempt.platform, attempt.verified.manifests)
+        found = recompute_once(subject, blobs, store, scratch)
+    failure = failure or found.failure or overrun(found.claimed, ending.ran)
+    done = failure is None
     return fit_end(
         RunEnd(
-            outcome="done" if failure is None else "failed",
+            outcome="done" if done else "failed",
             failure_class=failure.kind if failure else None,
             failure_message=finished.translate(failure.message) if failure else None,
-            metrics=metrics,
-            packages={found.name: found.version for found in result.environment.packages} if result else {},
+            metrics=found.metrics if done else (),
+            packages=found.packages,
             blobs=blobs,
-            timings={**timings, **(result.timings if result else {})},
-            details={**_details(attempt), "exit_code": ending.code, **_told(document), **details},
+            timings={**timings, **found.timings},
+            details={**_details(attempt), "exit_code": ending.code, **found.details, **(found.calls if done else {})},
             ended_at=at,
         )
     )
@@ -136,19 +113,16 @@ def _scored(finished: Finished, seconds: float, memory: int | None) -> tuple[Res
     return (result if failure is None else None), failure
 
 
-def _with_quality(
-    result: Result, document: Mapping[str, Any], scored: Result | None
-) -> tuple[Result, Mapping[str, Any]]:
+def _with_quality(result: Result, document: Mapping[str, Any], scored: Result | None) -> Mapping[str, Any]:
     """The account of the run with the quality that ``scored`` says, and none that the model's own stage says."""
     quality = {} if scored is None else scored.quality
     timings = {} if scored is None else {name: one for name, one in scored.timings.items() if name.startswith("score")}
-    result = msgspec.structs.replace(result, quality=quality, timings={**result.timings, **timings})
     plain = {name: {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
              for name, one in quality.items()}  # fmt: skip
-    return result, {**document, "quality": plain, "timings": dict(result.timings)}
+    return {**document, "quality": plain, "timings": {**result.timings, **timings}}
 
 
-def _account(document: Mapping[str, Any], finished: Finished, store: FileStore) -> dict[str, Descriptor]:
+def _account(document: Mapping[str, Any], finished: Finished, store: BlobStore) -> dict[str, Descriptor]:
     """The account of a run in stages, which no stage has whole."""
     if finished.scored is None:
         return {}
@@ -163,64 +137,7 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _metrics(lock: Lock, result: Result, phases: "timing.Phases", measures: Path | None) -> tuple[Metric, ...]:
-    """``measures`` is where what every sample adds to a metric is kept."""
-    from evaluator.statistics.metrics import summarise  # noqa: PLC0415 - numpy and scipy, here alone
-
-    quality = {name: _judged(name, found, measures) for name, found in result.quality.items()}
-    return summarise(definitions_of(lock), quality, phases)
-
-
-def _phases(result: Result, kept: Mapping[str, Path]) -> "timing.Phases":
-    """``kept`` is where the blobs of each role are."""
-    from evaluator.statistics import timing  # noqa: PLC0415 - as above
-
-    peak = result.peak
-    return timing.Phases(
-        performance=_timed(result.performance, "samples", kept),
-        pipeline=_timed(result.pipeline, "pipeline-samples", kept),
-        peak=None if peak is None else timing.Peak(peak.qps, peak.failed_qps, len(peak.probes)),
-    )
-
-
-def _timed(timed: Timed | None, role: str, kept: Mapping[str, Path]) -> "timing.Performance | None":
-    from evaluator.statistics.samples import read_samples  # noqa: PLC0415 - as above
-    from evaluator.statistics.timing import Performance  # noqa: PLC0415
-
-    if timed is None:
-        return None
-    if role not in kept:
-        raise InvalidInputError(f"the harness timed {timed.queries} queries and left no {role} of them")
-    samples = read_samples(kept[role])
-    if len(samples.latency) != timed.queries:
-        raise InvalidInputError(f"the harness counted {timed.queries} queries and left {len(samples.latency)} samples")
-    return Performance(samples, timed.samples_per_query, timed.duration_s)
-
-
-def _judged(name: str, found: Judged, kept: Path | None) -> "metrics.Right | quality.Judged":
-    """A count as it is; a value with its interval, of what the harness kept of each sample."""
-    from evaluator.statistics import metrics, quality  # noqa: PLC0415 - numpy and scipy, here alone
-
-    if found.correct is not None:
-        return metrics.Right(found.correct, found.n)
-    assert found.value is not None
-    if kept is None:
-        raise InvalidInputError(f"the harness left nothing that the interval of {name} could be made of")
-    return quality.judged(name, found.value, found.n, quality.read_measures(kept))
-
-
-def _calls(performance: "timing.Performance | None", document: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """How the calls were disturbed, as a part of the details; nothing where that was not counted."""
-    from evaluator.statistics.calls import describe_calls  # noqa: PLC0415 - as above
-
-    if performance is None:
-        return {}
-    scope = document["performance"].get("cpu_scope")
-    found = describe_calls(performance.samples, scope if scope in ("thread", "process") else "process", device)
-    return {} if found is None else {KEY: calls_document(found)}
-
-
-def _blobs(finished: Finished, store: FileStore) -> dict[str, Descriptor]:
+def _blobs(finished: Finished, store: BlobStore) -> dict[str, Descriptor]:
     """What is kept of a run; of its quality what the clean stage left, and nothing that the model could write."""
     outputs = dict.fromkeys(FILES, finished)
     if finished.scored is not None:
@@ -253,9 +170,3 @@ def _details(attempt: Attempt) -> dict[str, Any]:
     if attempt.part_of is not None:
         details["part_of"] = dict(attempt.part_of)
     return details
-
-
-def _told(document: Mapping[str, Any]) -> dict[str, Any]:
-    surroundings = document.get("environment", {})
-    facts = {name: surroundings[name] for name in ("python", "threads") if name in surroundings}
-    return {**{name: document[name] for name in _TOLD if document.get(name) is not None}, **facts}

@@ -26,7 +26,7 @@ FILES = {
 }
 """What is kept of a run, by role: where the harness leaves it."""
 
-_LARGEST_RESULT = 16 << 20
+LARGEST_RESULT = 16 << 20
 
 FailureClass = Literal[
     "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine", "output"
@@ -111,9 +111,18 @@ def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
     if stream is None:
         return None
     with stream:
-        content = stream.read(_LARGEST_RESULT + 1)
-    if len(content) > _LARGEST_RESULT:
-        raise InvalidInputError(f"the harness left a {RESULT} of more than {_LARGEST_RESULT} bytes")
+        content = stream.read(LARGEST_RESULT + 1)
+    if len(content) > LARGEST_RESULT:
+        raise InvalidInputError(f"the harness left a {RESULT} of more than {LARGEST_RESULT} bytes")
+    return parse_result(content)
+
+
+def parse_result(content: bytes) -> tuple[Result, dict[str, Any]]:
+    """Parse a ``result.json``; return it also as plain values.
+
+    Raises:
+        InvalidInputError: It is malformed, or of another schema.
+    """
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])
         if document.get("schema") != SCHEMA:

@@ -7,6 +7,7 @@ from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
 from evaluator.records.runs import Isolation, Run
 from evaluator.runner.choice import carries_code
+from evaluator.runner.ending import Failure
 from evaluator.runner.stages import has_stages
 from evaluator.runner.verification import read_manifests
 from registry.lockfile import Lock
@@ -50,24 +51,32 @@ def mark_run(run: Run, lock: Lock, store: BlobStore) -> Run:
     return replace(run, end=replace(run.end, metrics=metrics))
 
 
-def check_times(lock: Lock, phases: "Phases", ran: float) -> None:
+def overrun(claimed: float, ran: float) -> Failure | None:
+    """Return why a run cannot have measured for so long; None where it can.
+
+    Args:
+        claimed: Seconds of all timed phases together.
+        ran: Seconds from the start of the container or process to its end, by the clock of the runner.
+    """
+    if claimed <= ran * (1 + _SLACK):
+        return None
+    return Failure(
+        "crash", f"the harness says that it measured for {claimed:.6g} s, and the runner saw it run for {ran:.6g} s"
+    )
+
+
+def check_times(lock: Lock, phases: "Phases") -> None:
     """Raise where the times that a run claims cannot be true.
 
     Args:
         lock: The lock of the run, whose scenario says how much is measured.
         phases: What was claimed.
-        ran: Seconds from the start of the container or process to its end, by the clock of the runner.
 
     Raises:
-        InvalidInputError: the phases took longer than the whole run, calls that follow one another took longer than
-            their phase, or there are fewer queries or a shorter phase than LoadGen accepts.
+        InvalidInputError: calls that follow one another took longer than their phase, or there are fewer queries or a
+            shorter phase than LoadGen accepts.
     """
     timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
-    claimed = sum(one.duration for one in timed)
-    if claimed > ran * (1 + _SLACK):
-        raise InvalidInputError(
-            f"the harness says that it measured for {claimed:.6g} s, and the runner saw it run for {ran:.6g} s"
-        )
     name = lock.scenario["name"]
     if name not in _SEQUENTIAL:
         return

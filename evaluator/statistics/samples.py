@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ from safetensors import SafetensorError, safe_open
 from artifacts.errors import InvalidInputError
 
 NANOSECONDS = 1e-9
+
+Column = npt.NDArray[Any]
 
 _SERIES = ("latency_ns", "cpu_ns", "preempted")
 
@@ -40,26 +43,40 @@ def read_samples(path: Path) -> Samples:
     Raises:
         InvalidInputError: no such file, no safetensors, a series that is none, or series of different lengths.
     """
+    return samples_of(read_columns(path))
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """Read every column of a safetensors file, as the harness leaves it.
+
+    Raises:
+        InvalidInputError: The file is missing or no safetensors, ``latency_ns`` is missing, or a series is malformed.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-            found = {name: np.asarray(file.get_tensor(name)) for name in _SERIES if name in names}
-            others = {name: np.asarray(file.get_tensor(name)) for name in names.difference(_SERIES)}
-    except (SafetensorError, OSError) as error:
+            columns = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, TypeError) as error:
         raise InvalidInputError(f"the samples cannot be read: {error}", where=str(path)) from error
-    if "latency_ns" not in found:
+    if "latency_ns" not in columns:
         raise InvalidInputError("the samples cannot be read: there is no latency_ns", where=str(path))
-    for name, series in found.items():
+    for name in [name for name in _SERIES if name in columns]:
+        series = columns[name]
         kind, word = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
         if series.ndim != 1 or not np.issubdtype(series.dtype, kind) or (series < 0).any():
             raise InvalidInputError(f"{name} is no series of {word}", where=str(path))
-        if len(series) != len(found["latency_ns"]):
+        if len(series) != len(columns["latency_ns"]):
             raise InvalidInputError(f"{name} has another length than latency_ns", where=str(path))
+    return columns
+
+
+def samples_of(columns: Mapping[str, Column]) -> Samples:
+    """Return the samples that the columns of a file hold, in seconds."""
+    rows = len(columns["latency_ns"])
     return Samples(
-        found["latency_ns"] * NANOSECONDS,
-        found["cpu_ns"] * NANOSECONDS if "cpu_ns" in found else None,
-        found["preempted"] > 0 if "preempted" in found else None,
-        {name: column for name, column in others.items() if _is_column(column, len(found["latency_ns"]))},
+        columns["latency_ns"] * NANOSECONDS,
+        columns["cpu_ns"] * NANOSECONDS if "cpu_ns" in columns else None,
+        columns["preempted"] > 0 if "preempted" in columns else None,
+        {name: column for name, column in columns.items() if name not in _SERIES and _is_column(column, rows)},
     )
 
 

@@ -112,7 +112,7 @@ def stub_lock(commands: Commands, folder: Path, monkeypatch: pytest.MonkeyPatch)
     try:
         assert isinstance(registry.store, LocalStore)
         folder.mkdir()
-        lock = stubbed(registry.store, folder).lock(metrics=("top1",))
+        lock = stubbed(registry.store, folder).lock(metrics=())
         registry.catalogue.put_lock(lock)
         return lock.id
     finally:

@@ -87,7 +87,7 @@ class Site:
             for number, kind in enumerate(wanted):
                 longest = 2 * LEASE if kind == "container" else LEASE / 2
                 seconds, failure = round(self.numbers.uniform(0.1, longest), 2), "kills" * (kind == "killer")
-                lock = evaluation.holding(seconds, failure, self.log).lock(metrics=("top1",), number=number)
+                lock = evaluation.holding(seconds, failure, self.log).lock(metrics=(), number=number)
                 registry.catalogue.put_lock(lock)
                 wish = wish_of(lock, registry.store, "container" if kind == "container" else "process", now)
                 found[queue.submit(wish).id] = kind

@@ -52,7 +52,7 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     behind = made.queue
     for resource in ("jobs", "leases", "held"):
         monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
-    monkeypatch.setattr("api.http.routes.leases._check_fit", lambda *_: None)
+    monkeypatch.setattr("api.http.routes.leases._check_end", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
     registry = Registry(tmp_path, store, Catalogue(database, lambda: NOON), made.records, database)

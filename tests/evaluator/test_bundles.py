@@ -24,6 +24,7 @@ from artifacts.progress import SILENT
 from artifacts.store import BlobStore, verify
 from artifacts.store import read as read_blob
 from evaluator.bundles import Imported, import_bundle
+from evaluator.evidence.status import REPORTED_FIELDS
 from evaluator.inventory import Inventory, damage
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.records import Records
@@ -51,6 +52,8 @@ from tests.support.bundled import (
     unpacked,
     with_root,
 )
+from tests.support.forged_records import forge, is_reported, leaves
+from tests.support.forged_records import name_of as field_of
 from tests.support.registry_server import RegistryServer
 
 Change = Callable[[Files], Files]
@@ -158,7 +161,7 @@ def test_what_came_says_that_it_came_in_a_bundle(original: Bundled, bundle: Path
     for entry in empty.catalogue.list():
         sources = set(empty.catalogue.provenance(entry.reference).sources.values())
         assert sources <= {f"bundle:{original.lock.id}"}
-    local = run_of(original.lock, MemoryStore(), seconds=1)
+    local = run_of(original.lock, original.store, seconds=1)
     empty.records.start(local.start)
     assert empty.records.get(local.id).imported_at is None
 
@@ -336,11 +339,22 @@ def test_a_run_of_the_same_id_and_other_content_is_refused(
 ) -> None:
     empty.take(bundle)
     assert original.run.end is not None
-    other = replace(original.run, end=replace(original.run.end, timings={"run": 0.5}))
+    other = replace(original.run, end=replace(original.run.end, timings={**original.run.end.timings, "run": 0.5}))
     path = Bundled(original.lock, other, original.store).create(tmp_path / "other.tar")
     error = empty.refuse(path)
     assert isinstance(error, IntegrityError)
     assert f"{other.id} is recorded here with other content" in error.what
+
+
+def test_every_forged_field_of_a_record_is_refused(bundle: Path, files: Files, tmp_path: Path, empty: Registry) -> None:
+    document = json.loads(root_of(files, 1))
+    for path in leaves(document):
+        if not is_reported(field_of(path, document), REPORTED_FIELDS):
+            forged = with_root(dict(files), 1, canonical(forge(document, path)))
+            with pytest.raises(BenchlockError):
+                empty.take(packed(tmp_path / "forged.tar", forged))
+    assert empty.records.list() == ()
+    assert empty.take(bundle).changed
 
 
 def test_a_run_of_this_registry_is_not_imported(
@@ -484,8 +498,10 @@ DISHONEST: dict[str, tuple[Change, str]] = {
         rerun(lambda run: run.update(isolation="container", image_id=digest_bytes(b"other"))),
         "does not fit its lock",
     ),
-    "a metric that was not asked": (rerun(lambda run: run["end"]["metrics"][0].update(name="map")), "the metric map"),
-    "a metric by another definition": (rerun(lambda run: run["end"]["metrics"][0].update(version=9)), "definition 9"),
+    "a metric that was not asked": (
+        rerun(lambda run: run["end"]["metrics"][-1].update(name="top5")),
+        "the metric top5",
+    ),
     "a size in the record": (rerun(lambda run: run["end"]["blobs"]["samples"].update(size=1)), "the lock says 1"),
 }  # fmt: skip
 
@@ -514,8 +530,12 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     ),
     "a record of no time": (rerun(lambda run: run.update(started_at="noon")), "no record of a run"),
     "a record with a metric twice": (
-        rerun(lambda run: run["end"].update(metrics=run["end"]["metrics"] * 2)),
+        rerun(lambda run: run["end"].update(metrics=[one for one in run["end"]["metrics"] for _ in range(2)])),
         "a metric twice",
+    ),
+    "a metric by another definition": (
+        rerun(lambda run: run["end"]["metrics"][0].update(version=9)),
+        "metrics.latency_p50.version (9, defined as 1)",
     ),
     "a role that leads out": (
         rerun(lambda run: run["end"]["blobs"].update({"../out": run["end"]["blobs"]["samples"]})),

@@ -15,8 +15,7 @@ from artifacts.digest import digest_bytes
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore
 from evaluator.bundles import create_bundle
-from evaluator.records.runs import Run, RunEnd, RunStart, new_run_id
-from evaluator.statistics.figures import Interval, Metric
+from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
 from registry.lockfile import Lock
@@ -26,6 +25,7 @@ from registry.publishing import Draft, publish
 from registry.requests import parse_request
 from tests.support import tiny
 from tests.support.digits import model, request, written
+from tests.support.evidence import make_run
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HARNESS = b"the harness"
@@ -106,37 +106,8 @@ def _authored(folder: Path) -> Iterable[Path]:
 
 
 def run_of(lock: Lock, store: BlobStore, *, seconds: int = 0) -> Run:
-    """A run of the lock on its first platform, done, with predictions that only their digest tells from others."""
-    begun = NOON + timedelta(seconds=seconds)
-    platform = lock.image.platforms[0]
-    start = RunStart(
-        id=new_run_id(begun, bytes(10)),
-        lock=lock.id,
-        attempt=1,
-        isolation="process",
-        platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
-        host={
-            "cpu_model": "A CPU",
-            "cpu_flags": ["avx2", "sse"],
-            "cores": 2,
-            "memory": 24 << 30,
-            "kernel": "Linux",
-            **dict.fromkeys(("governor", "engine", "accelerator", "driver")),
-        },
-        process={"pid": 17, "born": "then"},
-        started_at=begun,
-    )
-    blobs = {role: store.put(io.BytesIO(f"{role} {seconds}".encode())) for role in ("predictions", "samples")}
-    end = RunEnd(
-        outcome="done",
-        ended_at=begun + timedelta(minutes=1, microseconds=1),
-        metrics=(Metric("top1", 0.5, "fraction", "higher", 2, Interval(0.1, None), lock.metrics["top1"]),),
-        packages={"numpy": "2.3.0"},
-        blobs=blobs,
-        timings={"run": 1.5, "verification": 2},
-        details={"loadgen": {"valid": True, "errors": []}},
-    )
-    return Run(start, end)
+    """A run of the lock on its first platform, done; runs that began in another second have other samples."""
+    return make_run(lock, store, at=NOON + timedelta(seconds=seconds), slowness=1 + seconds)
 
 
 def unpacked(path: Path) -> Files:

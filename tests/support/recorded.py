@@ -6,6 +6,7 @@ from typing import Any
 from artifacts.digest import Digest, digest_bytes
 from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
 from evaluator.statistics.figures import Interval, Metric
+from registry.metrics import DEFINITIONS
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOST: dict[str, Any] = {
@@ -24,8 +25,9 @@ LOCK = digest_bytes(b"lock")
 
 
 def metric(name: str, value: float, n: int = 1000) -> Metric:
-    """A time in seconds where it is called latency, else a fraction."""
-    return Metric(name, value, "s" if name.startswith("latency") else "fraction", "lower", n, Interval(None, None), 1)
+    """A metric as its definition has it, without an interval."""
+    definition = DEFINITIONS[name]
+    return Metric(name, value, definition.unit, definition.direction, n, Interval(None, None), definition.version)
 
 
 METRICS = (metric("top1", 0.751), metric("top5", 0.9), metric("latency_p50", 0.002))

@@ -61,13 +61,13 @@ def variant(case: Mapping[str, Any]) -> Variant:
     """The lock that ``case`` describes.
 
     ``model``, ``dataset`` and ``framework`` are patches of manifests (``files`` lists paths and roles); ``image``
-    replaces parts of an environment; ``files`` has texts by ``KIND/PATH``; ``request`` replaces keys of the request;
-    ``harness`` is its text; ``lock`` is a patch of the lock itself.
+    replaces parts of an environment; ``files`` has texts, or bytes, by ``KIND/PATH``; ``request`` replaces
+    keys of the request; ``harness`` is its text; ``lock`` is a patch of the lock itself.
     """
     held = {kind: dict(FILES[kind]) for kind in ("model", "dataset", "framework")}
     for target, text in case.get("files", {}).items():
         kind, _, path = target.partition("/")
-        held[kind][path] = text.encode()
+        held[kind][path] = text.encode() if isinstance(text, str) else text
     image, held["image"] = _image(_ENVIRONMENT | case.get("image", {}))
     documents = {kind: _patched(_authored(kind), case.get(kind, {})) for kind in _TEMPLATES} | {"image": image}
     made: dict[str, Any] = {kind: _published(documents[kind], held[kind]) for kind in documents}

@@ -21,10 +21,11 @@ from api.wiring import Registry, now
 from artifacts.errors import BenchlockError
 from evaluator.dispatch.held import HeldRuns
 from evaluator.dispatch.times import Times
-from evaluator.records.runs import RunStart, parse_run_id
+from evaluator.records.documents import check_recorded
+from evaluator.records.runs import Run, parse_run_id
 from registry.accepting import refuse_missing
 from registry.access.actors import SERVER, act_as
-from registry.lockfile import Lock, load
+from registry.lockfile import load
 
 _HOLD = {"run": BEGUN["id"], "seconds": 60.0}
 
@@ -88,13 +89,15 @@ def routes(service: Service) -> Router:
 
 
 def _ended(registry: Registry, held: HeldRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
-    def lock_of(start: RunStart) -> Lock:
-        return load(registry.catalogue.get_lock(start.lock), start.lock)
+    def check(run: Run) -> None:
+        lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
+        check_recorded(run, lock)
+        registry.examiner.require(run, lock)
 
     id_, end = parse_run_id(f"run/{run_id}"), wire.end_of(data)
     with registry.store.writing():
         refuse_missing({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
-        return wire.run_on_wire(held.finish(id_, end, lock_of))
+        return wire.run_on_wire(registry.examiner.examine(held.finish(id_, end, check)))
 
 
 def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan

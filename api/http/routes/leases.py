@@ -1,6 +1,7 @@
 """What workers ask: to be known, for work, to hold it, and to record what came of it."""
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from litestar import Router, get, patch, post, put
@@ -23,8 +24,8 @@ from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError, UnknownNameError
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
-from evaluator.records.documents import check_fit
-from evaluator.records.runs import Run, RunEnd, RunId
+from evaluator.records.documents import check_recorded
+from evaluator.records.runs import Run, RunEnd, RunId, in_text
 from registry.lockfile import load
 
 _LOOKS: Final = 1.0
@@ -280,17 +281,26 @@ def _fence(text: str) -> Fence:
 def _committed(registry: Registry, queue: Queue, fence: Fence, run: RunId, end: RunEnd) -> Job:
     with registry.store.writing():
         _check_blobs(registry, tuple(end.blobs.values()))
-        _check_fit(registry, run, end)
+        _check_end(registry, run, end)
         return queue.commit(fence, run, end)
 
 
-def _check_fit(registry: Registry, run: RunId, end: RunEnd) -> None:
-    """Nothing, where the end fits the lock of its run; of a run that is not here the queue says so."""
+def _check_end(registry: Registry, run: RunId, end: RunEnd) -> None:
+    """Raise unless the end fits the lock of its run and agrees with its evidence.
+
+    Of a run that is not here, or that has ended, the queue says so.
+    """
     try:
-        start = registry.records.get(run).start
+        recorded = registry.records.as_recorded(run)
     except UnknownNameError:
         return
-    check_fit(Run(start, end), load(registry.catalogue.get_lock(start.lock), start.lock))
+    if recorded.end is not None:
+        return
+    at = max(end.ended_at, recorded.start.started_at)  # a clock that was set back meanwhile
+    given = Run(recorded.start, replace(in_text(end), ended_at=at))
+    lock = load(registry.catalogue.get_lock(given.start.lock), given.start.lock)
+    check_recorded(given, lock)
+    registry.examiner.require(given, lock)
 
 
 def _check_blobs(registry: Registry, blobs: tuple[Descriptor, ...]) -> None:

@@ -151,7 +151,8 @@ def routes(service: Service) -> Router:
         if text is None:
             run = await service.work.look_up(registry.records.get, id_)
             text = msgspec.json.encode(wire.run_on_wire(run))
-            if run.end is None or run.hidden is not None:
+            unverified = run.evidence is not None and run.evidence.state != "verified"
+            if run.end is None or run.hidden is not None or unverified:
                 return tagged(text, digest_bytes(text), request.headers.get("if-none-match"), MUST_ASK)
             service.kept.put(id_, text, len(text))
         return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)

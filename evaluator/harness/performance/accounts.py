@@ -1,19 +1,16 @@
-"""What was timed, as columns and as facts, once LoadGen's account was held against our own."""
+"""What was timed, as columns, once LoadGen's account was held against our own."""
 
-import hashlib
 from pathlib import Path
-from typing import Any
 
+from ..account import MEDIAN
 from ..failures import failing
-from ..loadgen import TRACE, Log
-from ..scenarios import MultiStream, Offline, Queried, Server
-from ..trace import agreement, read_trace
+from ..loadgen_log import Log
+from ..scenarios import Offline, Queried, Server
+from ..trace import TRACE, agreement, read_trace
 from .meter import Columns, Meter
 
 # Our clock is inside LoadGen's; the two may drift by this.
-_MORE_SHARE, _MORE_NS = 0.1, 100_000
 _LESS_SHARE, _LESS_NS = 0.005, 2_000
-_MEDIAN = 0.5
 
 
 def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
@@ -71,38 +68,5 @@ def _check_equal(agreed: list[dict[str, float]]) -> None:
 def _check_inside(agreed: list[dict[str, float]]) -> None:
     for one in agreed:
         own, theirs = one["own_ns"], one["loadgen_ns"]
-        if one["share"] == _MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
+        if one["share"] == MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
             raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")
-
-
-def clocks_agree(agreed: list[dict[str, float]]) -> bool:
-    """Whether LoadGen's median is ours and some microseconds of Python; not where others had the CPU in between."""
-    return all(
-        one["loadgen_ns"] <= one["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS for one in agreed if one["share"] == _MEDIAN
-    )
-
-
-def described(meter: Meter, columns: Columns, scenario: Queried) -> dict[str, Any]:
-    """The counts of a phase; seconds from its first start, or first scheduled query, to its last answer."""
-    return {
-        "queries": len(columns["latency_ns"]),
-        "samples_per_query": scenario.samples_per_query if isinstance(scenario, MultiStream) else 1,
-        "samples": len(columns["index"]),
-        "duration_s": float(columns["end_ns"].max() - columns["start_ns"].min()) / 1e9,
-        "preempted": int(columns["preempted"].sum()),
-        "cpu_scope": meter.scope,
-    }
-
-
-def account(log: Log, columns: Columns, agreed: list[dict[str, float]]) -> dict[str, Any]:
-    """LoadGen's account, with the digest of the sequence of samples that it issued."""
-    return {
-        "version": log.version,
-        "valid": log.valid,
-        "errors": list(log.errors),
-        "settings": log.settings,
-        "results": log.results,
-        "sequence_sha256": hashlib.sha256(columns["index"].astype("<i8").tobytes()).hexdigest(),
-        "percentiles": agreed,
-        "clocks_agree": clocks_agree(agreed),
-    }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import STARTED_NS, predictors
+from ..account import describe_starts
 from ..audits import check_answers, summed
 from ..calling import Session, query
 from ..datasets import open_samples
@@ -38,16 +39,11 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     progress.finish()
     rows = np.array([report["phases_ns"] for report in reports], np.int64)
     columns = {f"{name}_ns": rows[warmup:, place].copy() for place, name in enumerate(COLD_PHASES)}
-    save_tensors(
-        output / SAMPLES,
-        {**columns, "latency_ns": rows[warmup:].sum(axis=1), "warmup_ns": rows[:warmup].sum(axis=1)},
-    )
+    columns["latency_ns"] = rows[warmup:].sum(axis=1)
+    save_tensors(output / SAMPLES, {**columns, "warmup_ns": rows[:warmup].sum(axis=1)})
     return {
         "performance": {
-            "queries": repeats,
-            "samples_per_query": 1,
-            "samples": repeats,
-            "duration_s": float(rows[warmup:].sum()) / 1e9,
+            **describe_starts(columns),
             "warmup_calls": warmup,
             "timed": "from the start of a process to its first answer",
         },

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import loadgen
+from ..account import describe_probe
 from ..audits import summed
 from ..failures import Failure
 from ..job import Job
@@ -36,7 +37,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     assert isinstance(job.scenario, Server)
     start = job.scenario.target_qps
     timed = loadgen.read_account(output / "loadgen")
-    probes = [{"phase": "performance", **probed(start, timed)}]
+    probes = [{"phase": "performance", **describe_probe(start, timed)}]
     reports: list[dict[str, Any]] = []
     progress = Progress("peak", _TRIES * _MOST_RATES)
 
@@ -67,18 +68,6 @@ def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> C
         return (timed if rate == start else probe(rate)) or probe(rate)
 
     return answered
-
-
-def probed(rate: float, log: loadgen.Log) -> dict[str, Any]:
-    """What is kept of a probe."""
-    results = log.results
-    return {
-        "qps": rate,
-        "valid": log.valid,
-        "queries": results["result_query_count"],
-        "completed_qps": results["result_completed_samples_per_sec"],
-        "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
-    }
 
 
 def search(answered: Callable[[float], bool], start: float) -> tuple[float, float]:

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..account import describe_account, describe_phase
 from ..accuracy import threads_ahead
 from ..ahead import Ahead
 from ..audits import check_answers
 from ..job import Job
 from ..pipeline import Prediction, Prepared
 from ..predictions import PREDICTIONS
-from ..scenarios import Offline, Queried, Server
-from .accounts import account, columns_of, described
+from ..scenarios import Offline, Queried, Server, samples_per_query
+from .accounts import columns_of
 from .meter import Meter, save
 from .stage import Stage, estimate, open_stage, spread, warm_up
 from .traffic import drive, per_unit
@@ -149,12 +150,13 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
     return {
         "performance": {
-            **described(meter, columns, scenario),
+            **describe_phase(columns, samples_per_query(scenario)),
+            "cpu_scope": meter.scope,
             "batch": stage.pipeline.batch_size(size),
             "preparing_threads": whole.workers,
             "warmup_calls": len(warmup),
             "timed": f"{arrival}from stored bytes to the last output step",
-            "loadgen": account(log, columns, agreed),
+            "loadgen": describe_account(log, columns, agreed),
         },
         "audits": {"answers": audit},
         **stage.report(),

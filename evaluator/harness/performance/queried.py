@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ..account import describe_account, describe_phase, describe_probe
 from ..audits import check_answers, check_caching
 from ..calling import query
 from ..failures import Failure, failing
 from ..job import Job
 from ..predictions import PREDICTIONS
 from ..predictors import Tensors
-from ..scenarios import Queried, Server
-from . import peak, tracing
-from .accounts import account, columns_of, described
+from ..scenarios import Queried, Server, samples_per_query
+from . import tracing
+from .accounts import columns_of
 from .loaded import Loaded
 from .meter import Meter, save
 from .nulls import overhead
@@ -49,14 +50,15 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
     return {
         "performance": {
-            **described(meter, columns, scenario),
+            **describe_phase(columns, samples_per_query(scenario)),
+            "cpu_scope": meter.scope,
             "batch": loaded.batch,
             "loaded_samples": loaded.most,
             "warmup_calls": len(warmup),
             "timed": f"{arrival}predict on prepared tensors",
             "overhead": nothing,
         },
-        "loadgen": account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
+        "loadgen": describe_account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
         "audits": audits,
         **stage.report(),
     }
@@ -82,7 +84,7 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "is: raise min_queries (459 is the least)",
         )
     return {
-        "probe": peak.probed(scenario.target_qps, log),
+        "probe": describe_probe(scenario.target_qps, log),
         "audits": {"answers": audit},
         **stage.report(),
     }

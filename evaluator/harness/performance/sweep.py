@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..account import describe_sweep
 from ..audits import check_answers
 from ..failures import Failure, failing
 from ..job import Job
@@ -117,11 +118,7 @@ def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], output: P
     save(columns, warmup, output / name)
     return {
         "performance": {
-            "queries": len(columns["latency_ns"]),
-            "samples_per_query": 1,
-            "samples": len(columns["index"]),
-            "duration_s": float((columns["before_ns"] + columns["latency_ns"]).sum()) / 1e9,
-            "preempted": int(columns["preempted"].sum()),
+            **describe_sweep(columns),
             "cpu_scope": next(iter(turns.values())).meter.scope,
             "warmup_calls": len(warmup),
             "rounds": ROUNDS,

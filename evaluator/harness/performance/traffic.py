@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from .. import loadgen
 from ..failures import failing
+from ..loadgen_log import Log
 from ..reports import Progress
 from ..scenarios import MultiStream, Offline, Queried, Server, SingleStream
 from .meter import Meter
@@ -46,7 +47,7 @@ def per_unit(stage: Stage, scenario: Queried) -> int:
     return stage.pipeline.batch_size(scenario.batch) if isinstance(scenario, Offline) else 1
 
 
-def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) -> loadgen.Log:
+def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) -> Log:
     """LoadGen's account of its run; a unit takes ``seconds`` at its fastest.
 
     Raises:

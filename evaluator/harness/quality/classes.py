@@ -1,6 +1,6 @@
 """top1 and top5: whether the label is the class, or among the five classes, that a model puts first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from ..steps.geometry import Geometry
 from ..steps.outputs import ranking
 
 _RANKS = {"top1": 1, "top5": 5}
+_FEWEST_CLASSES = 2
+_ROWS = 4096
 
 
 class Classes:
@@ -44,6 +46,33 @@ class Classes:
             right = sum(bool(np.any(one == wanted)) for one, wanted in zip(found, labels, strict=True))
             rows.append((right, len(answers)))
 
+    def add_all(self, values: NDArray[Any], labels: Sequence[Label]) -> bool:
+        """Add all samples at once, as :meth:`add` would one by one; return False where it cannot.
+
+        A sample is right where fewer than ``k`` classes come before its label: those with a greater score, and those
+        with an equal one and a lower index.
+
+        Args:
+            values: The scores [samples, ..., classes] of an output that has one decision a sample.
+            labels: The class of each sample.
+        """
+        output = self._output
+        width = values[0].size if len(values) else 0
+        if output.type != "class-scores" or output.reduce == "none" or width < _FEWEST_CLASSES:
+            return False
+        if max(values.shape[1:]) != width or any(not isinstance(label, int) for label in labels):
+            return False
+        places = np.asarray(labels, np.int64) + output.label_offset
+        ranks = np.concatenate(
+            [
+                _ranks(values[start : start + _ROWS].reshape(-1, width), places[start : start + _ROWS])
+                for start in range(0, len(values), _ROWS)
+            ]
+        )
+        for metric, rows in self._rows.items():
+            rows += [(int(right), 1) for right in ranks < _RANKS[metric]]
+        return True
+
     def document(self) -> dict[str, Any]:
         counts = {metric: np.asarray(rows, np.int64).sum(axis=0) for metric, rows in self._rows.items()}
         if self._output.reduce == "none":
@@ -55,6 +84,25 @@ class Classes:
         if self._output.reduce != "none":
             return {}
         return {metric: np.asarray(rows, np.int64) for metric, rows in self._rows.items()}
+
+
+def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many classes come before the class ``places`` [samples] of each row; more than all where there is none."""
+    if scores.dtype.kind != "f":  # which are compared as float64 one by one, too
+        scores = scores.astype(np.float64)
+    width = scores.shape[1]
+    is_class = (places >= 0) & (places < width)
+    column = np.where(is_class, places, 0)[:, np.newaxis]
+    own = np.take_along_axis(scores, column, axis=1)
+    found: NDArray[np.int64] = np.count_nonzero(scores > own, axis=1)
+    ties = scores == own
+    if np.count_nonzero(ties) > len(scores):
+        found += np.count_nonzero(ties & (np.arange(width) < column), axis=1)
+    unknown = np.flatnonzero(np.isnan(own[:, 0]))  # what is no number comes after every number
+    earlier = ~np.isnan(scores[unknown]) | (np.arange(width) < column[unknown])
+    found[unknown] = np.count_nonzero(earlier, axis=1)
+    found[~is_class] = width + max(_RANKS.values())
+    return found
 
 
 def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.int64]:

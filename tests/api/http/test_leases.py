@@ -15,6 +15,7 @@ from api.wire.runs import begun_on_wire, over_on_wire
 from api.wiring import Registry, now
 from evaluator.dispatch.matching import Wants
 from evaluator.dispatch.queue import JobWish, Lease, new_job_id
+from evaluator.records.runs import RunEnd
 from registry.access.gate import Gate
 from registry.access.scopes import Scopes
 from registry.access.tokens import Tokens
@@ -24,6 +25,8 @@ from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, CPU, facts, machine
 from tests.support.recorded import NOON, metric
 from tests.support.variants import variant
+
+CANCELLED = RunEnd(outcome="cancelled", ended_at=END.ended_at)
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
     service: Service = app.state.service
     service.work._free = 0
     path, start = f"/v1/leases/{lease.fence}", start_of(lock)
-    end = msgspec.to_builtins(over_on_wire(replace(END, blobs={}, outcome="cancelled", metrics=())))
+    end = msgspec.to_builtins(over_on_wire(CANCELLED))
     with TestClient(app, raise_server_exceptions=False) as client:
         assert client.get("/v1/jobs").json()["code"] == "busy"
         assert client.patch(path, json={"phase": "measuring"}).json() == {"answer": "keep"}
@@ -88,11 +91,11 @@ def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
 def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lease, lock: Lock) -> None:
     path, start = f"/v1/leases/{lease.fence}/run", start_of(lock)
     assert client.post(path, json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200
-    odd = replace(END, blobs={}, outcome="cancelled", metrics=(replace(metric("top1", 1.0), version=7),))
+    odd = replace(CANCELLED, metrics=(replace(metric("top1", 1.0), version=7),))
     refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(over_on_wire(odd))})
     assert refused.json()["code"] == "integrity", refused.text
     assert "by definition 7" in refused.json()["detail"]
-    fitting = msgspec.to_builtins(over_on_wire(replace(odd, metrics=())))
+    fitting = msgspec.to_builtins(over_on_wire(CANCELLED))
     done = client.put(path, json={"run": start.id, "end": fitting})
     assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
 from evaluator.dispatch.held import HeldRuns
+from evaluator.records.documents import check_fit
 from evaluator.records.records import Records, record_end
 from evaluator.records.runs import RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from registry.access.actors import Actor, acting_as
@@ -76,13 +77,13 @@ def test_a_run_is_begun_renewed_and_ended_and_each_may_be_said_twice(
         held.start(begun)
         held.renew(begun.id)
         assert held.is_any()
-        run = held.finish(begun.id, END, lambda _: lock)
-        assert held.finish(begun.id, replace(END, metrics=END.metrics[::-1]), lambda _: lock) == run
+        run = held.finish(begun.id, END, lambda run: check_fit(run, lock))
+        assert held.finish(begun.id, replace(END, metrics=END.metrics[::-1]), lambda run: check_fit(run, lock)) == run
     assert run == records.get(begun.id)
     assert run.start == begun
     assert not held.is_any()
     with pytest.raises(RunEndedError, match="has ended already: done"):
-        held.finish(begun.id, RunEnd(outcome="cancelled", ended_at=END.ended_at), lambda _: lock)
+        held.finish(begun.id, RunEnd(outcome="cancelled", ended_at=END.ended_at), lambda run: check_fit(run, lock))
     with pytest.raises(RunEndedError):
         held.renew(begun.id)
     with pytest.raises(RunEndedError):
@@ -94,7 +95,7 @@ def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart, lock: L
         for foreign in (
             lambda: held.start(begun),
             lambda: held.renew(begun.id),
-            lambda: held.finish(begun.id, END, lambda _: lock),
+            lambda: held.finish(begun.id, END, lambda run: check_fit(run, lock)),
         ):
             with pytest.raises(ForbiddenError, match="belongs to another token"):
                 foreign()
@@ -117,7 +118,7 @@ def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engin
     assert ended is not None
     assert ended.outcome == "abandoned"
     with pytest.raises(RunEndedError, match="abandoned"):
-        held.finish(start.id, END, lambda _: lock)
+        held.finish(start.id, END, lambda run: check_fit(run, lock))
 
 
 def test_a_run_that_cannot_be_ended_keeps_no_other_from_its_end(
@@ -149,7 +150,7 @@ def test_whoever_opens_the_registry_leaves_it_alone(begun: RunStart, database: E
 def test_a_run_in_other_hands_is_not_taken_over(held: HeldRuns, lock: Lock, database: Engine) -> None:
     start = start_of(lock)
     Records(database).start(start)
-    for refused in (lambda: held.renew(start.id), lambda: held.finish(start.id, END, lambda _: lock)):
+    for refused in (lambda: held.renew(start.id), lambda: held.finish(start.id, END, lambda run: check_fit(run, lock))):
         with pytest.raises(RefusedError, match="in other hands"):
             refused()
 
@@ -159,7 +160,7 @@ def test_reported_times_of_the_future_are_bounded_and_refuse_nothing(held: HeldR
     with acting_as(Actor("ours", RUNNER)):
         held.start(replace(start, started_at=future))
         held.start(replace(start, started_at=future))
-        run = held.finish(start.id, replace(END, ended_at=future), lambda _: lock)
+        run = held.finish(start.id, replace(END, ended_at=future), lambda run: check_fit(run, lock))
     assert run.end is not None
     assert run.start.started_at == run.end.ended_at == held._now()
 
@@ -175,6 +176,6 @@ def test_what_does_not_fit_is_refused(held: HeldRuns, begun: RunStart, lock: Loc
             held.start(replace(begun, id=new_run_id(future), started_at=future))
         odd = replace(END, metrics=(replace(metric("top1", 1.0), version=7),))
         with pytest.raises(IntegrityError, match="by definition 7"):
-            held.finish(begun.id, odd, lambda _: lock)
+            held.finish(begun.id, odd, lambda run: check_fit(run, lock))
         with pytest.raises(UnknownNameError):
             held.renew(new_run_id(NOON))

@@ -7,12 +7,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from evaluator.harness.account import clocks_agree, describe_account
 from evaluator.harness.failures import Failure
-from evaluator.harness.loadgen import TRACE, Log
-from evaluator.harness.performance.accounts import account, clocks_agree, columns_of
+from evaluator.harness.loadgen_log import Log
+from evaluator.harness.performance.accounts import columns_of
 from evaluator.harness.performance.meter import Columns, Meter
 from evaluator.harness.scenarios import MultiStream, Offline, Queried, Server, SingleStream
-from evaluator.harness.trace import read_trace
+from evaluator.harness.trace import TRACE, read_trace
 
 SINGLE = SingleStream(3, 4, 0)
 MULTI = MultiStream(3, 2, 0, 2)
@@ -138,4 +139,4 @@ def test_clocks_disagree_where_others_had_the_processor_between_them(tmp_path: P
     """A tenth and 0.1 ms above ours, which is 1001 microseconds."""
     told = log({P50: 1_001_000 + more, P90: 9_000_000})
     found, agreed = columns(SINGLE, told, tmp_path)
-    assert (clocks_agree(agreed), account(told, found, agreed)["clocks_agree"]) == (agree, agree)
+    assert (clocks_agree(agreed), describe_account(told, found, agreed)["clocks_agree"]) == (agree, agree)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.harness.loadgen import read_log
+from evaluator.harness.loadgen_log import read_log
 from tests.evaluator.harness.conftest import Finished
 
 SCRIPT = """

@@ -14,7 +14,7 @@ from evaluator.harness.failures import Failure
 from evaluator.harness.job import Axes, Job, Output
 from evaluator.harness.predictions import PredictionRecorder, add_detections, check_picture
 from evaluator.harness.quality import Tally, open_tally
-from evaluator.harness.quality.classes import decisions
+from evaluator.harness.quality.classes import Classes, decisions
 from evaluator.harness.reading import parse_job
 from evaluator.harness.steps.geometry import Geometry
 from evaluator.harness.steps.picture import decode
@@ -43,6 +43,32 @@ def test_right_samples_are_counted_after_the_label_offset(job: dict[str, Any]) -
         tally.add({"scores": scores}, label, None)
     assert tally.document() == {"top1": {"correct": 1, "n": 4}, "top5": {"correct": 2, "n": 4}}
     assert tally.measures() == {}
+
+
+@pytest.mark.parametrize("width", [2, 4, 5, 12])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
+def test_all_samples_at_once_count_as_one_by_one(width: int, offset: int, dtype: type[Any]) -> None:
+    """Ties, numbers that are none, and labels that are no class among them."""
+    random = np.random.default_rng(width)
+    scores = random.integers(0, 4, (300, width)).astype(dtype)
+    if dtype is not np.int64:
+        scores[random.random(scores.shape) < 0.1] = np.nan
+        scores[random.random(scores.shape) < 0.05] = -np.inf
+    labels = random.integers(-2, width + 2, 300).tolist()
+    one, all_ = (Classes(output(offset=offset), ("top1", "top5")) for _ in range(2))
+    for row, label in zip(scores, labels, strict=True):
+        one.add({"scores": row}, label, None)
+    assert all_.add_all(scores[:, np.newaxis, :], labels)
+    assert all_.document() == one.document()
+    assert all_._rows == one._rows
+
+
+def test_samples_that_need_more_than_scores_are_added_one_by_one() -> None:
+    assert not Classes(output(threshold=0.5), ("top1",)).add_all(np.zeros((3, 1)), [0, 1, 0])
+    assert not Classes(output("class-index"), ("top1",)).add_all(np.zeros((3, 5)), [0, 1, 0])
+    assert not Classes(output(), ("top1",)).add_all(np.zeros((3, 2, 5)), [0, 1, 0])
+    assert not Classes(output(), ("top1",)).add_all(np.zeros((3, 5)), [np.zeros(2), 1, 0])
 
 
 def test_calls_that_are_kept_apart_are_decided_one_by_one(job: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def test_every_file_is_a_link_that_anybody_may_read(
     place: Place, lock: Lock, verified: Verified, store: LocalStore
 ) -> None:
     said: list[str] = []
-    write_job(place, job_document(lock, "cpu", verified), lock, verified, store, said.append)
+    write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
     files = {str(path.relative_to(place.job)) for path in place.job.rglob("*") if path.is_file()}
     pictures = {f"dataset/pictures/{number}.png" for number in range(30)}
     assert files == {"job.json", "harness.pyz", "model/weights.npz", "dataset/index.csv"} | pictures
@@ -73,13 +73,13 @@ def test_every_file_is_a_link_that_anybody_may_read(
 def test_only_the_output_folder_is_open_and_only_to_who_gets_there(
     place: Place, lock: Lock, verified: Verified, store: LocalStore
 ) -> None:
-    write_job(place, job_document(lock, "cpu", verified), lock, verified, store, print)
+    write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, print)
     found = [stat.S_IMODE(path.stat().st_mode) for path in (place.root, place.output, place.scratch)]
     assert found == [0o700, 0o777, 0o700]
 
 
 def test_the_harness_understands_the_job(lock: Lock, verified: Verified) -> None:
-    document = job_document(lock, "cuda12", verified)
+    document = job_document(lock, "cuda12", verified.manifests)
     job = parse_job(json.loads(json.dumps(document)))
     assert (job.model.predictor, job.model.files[0].path, job.threads) == ("onnxruntime", "weights.npz", 1)
     assert job.device == "cuda12"
@@ -97,7 +97,7 @@ def test_another_file_system_means_copies_and_is_said_once(
     root.mkdir()
     try:
         said: list[str] = []
-        write_job(Place(root), job_document(lock, "cpu", verified), lock, verified, store, said.append)
+        write_job(Place(root), job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
         assert len(said) == 1
         assert said[0].startswith("files are copied into the job folder")
         assert (root / "job" / "model" / "weights.npz").read_bytes() == store.path(
@@ -113,4 +113,4 @@ def test_a_folder_that_cannot_be_written_is_said(
 ) -> None:
     place.job.write_text("in the way")
     with pytest.raises(UnavailableError, match="the job folder cannot be written"):
-        write_job(place, job_document(lock, "cpu", verified), lock, verified, store, print)
+        write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, print)

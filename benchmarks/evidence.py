@@ -1,0 +1,76 @@
+"""What it costs to recompute a record from its blobs: 50,000 predictions of 1,000 classes, and a small run.
+
+``python -m benchmarks.evidence`` prints the seconds.
+"""
+
+import io
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from artifacts.local import LocalStore
+from evaluator.evidence.recomputation import Subject, recompute
+from evaluator.runner.verification import read_manifests
+from registry.manifests.identity import content
+from tests.support.evidence import IDX, make_run
+from tests.support.variants import variant
+
+SAMPLES, CLASSES = 50_000, 1000
+TIMES = 3
+BOUND = 2.0
+MOST_LABELS = 100
+NO_LABELS = {"outputs.0.labels": None}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of several recomputations of one run, and the bytes of its evidence."""
+
+    name: str
+    seconds: list[float]
+    size: int
+
+
+def main() -> None:
+    """Print the seconds of each, and whether the large one is within its bound."""
+    with tempfile.TemporaryDirectory() as folder:
+        for measured in (_measured(Path(folder) / "small", IDX, 2, 10), _large(Path(folder) / "large")):
+            seconds = ", ".join(f"{one:.3f}" for one in measured.seconds)
+            print(f"{measured.name}: {seconds} s for {measured.size / 1e6:.1f} MB of evidence")
+        print(f"bound: {BOUND:g} s for {SAMPLES} predictions of {CLASSES} classes: {min(measured.seconds) < BOUND}")
+
+
+def _large(folder: Path) -> Measured:
+    labels = bytes(number % MOST_LABELS for number in range(SAMPLES))
+    count = SAMPLES.to_bytes(4, "big")
+    files = {
+        "dataset/images.idx": b"\0\0\x08\x03" + count + b"\0\0\0\x01" * 2 + bytes(SAMPLES),
+        "dataset/labels.idx": b"\0\0\x08\x01" + count + labels,
+    }
+    return _measured(folder, files, SAMPLES, CLASSES)
+
+
+def _measured(folder: Path, files: Mapping[str, bytes], samples: int, classes: int) -> Measured:
+    store = LocalStore(folder)
+    made = variant({"files": files, "dataset": {"labels": None, "splits.test.samples": samples}, "model": NO_LABELS})
+    for manifest in made.manifests.values():
+        for blob in (content(manifest), *made.files[manifest.kind].values()):
+            store.put(io.BytesIO(blob))
+    lock = made.lock
+    run = make_run(lock, store, right=samples // 2, classes=classes)
+    assert run.end is not None
+    blobs = run.end.blobs
+    subject = Subject(lock, lock.image.platforms[0], read_manifests(lock, store))
+    seconds = []
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        found = recompute(subject, blobs, store, folder / "labels")
+        seconds.append(time.perf_counter() - start)
+    assert found.metrics
+    return Measured(f"{samples} predictions of {classes} classes", seconds, sum(blob.size for blob in blobs.values()))
+
+
+if __name__ == "__main__":
+    main()

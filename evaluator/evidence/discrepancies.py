@@ -1,0 +1,183 @@
+"""The fields of a record that differ from what its evidence says."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from artifacts import limits
+from evaluator.evidence.phases import equal, shown
+from evaluator.evidence.recomputation import Recomputed, Subject
+from evaluator.evidence.status import HOST_FAILURES
+from evaluator.records.runs import SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
+from evaluator.runner.ending import Ending, Failure, failure_of
+from evaluator.runner.process import NOT_ENFORCED
+from evaluator.runner.trust import overrun, self_reported
+from evaluator.statistics.figures import Metric
+from registry.catalogue.documents import as_json
+from registry.manifests import Model
+
+HOST_TIMINGS: Final = (
+    "verification",
+    "job",
+    "environment",
+    "image",
+    "start",
+    "run",
+    "watching_cpu",
+    "unlabel",
+    "predict",
+    "score",
+)
+"""The phases that the host times, which no blob tells of."""
+HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of")
+"""The details that the host reports."""
+
+_EXIT_CODE: Final = "exit_code"
+_ABSENT: Final = object()
+_SAMPLES: Final = re.compile(r"\bsamples? \d+( to \d+)?( \([^()]*\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """A field whose recorded value is not what its evidence says; an absent one is None."""
+
+    field: str
+    recorded: Any
+    recomputed: Any
+
+    def __str__(self) -> str:
+        return f"{self.field} is recorded as {_shown(self.recorded)} and recomputed as {_shown(self.recomputed)}"
+
+
+def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputed, log: bytes) -> tuple[Discrepancy, ...]:
+    """Name each recomputable field of an ended run that differs.
+
+    Args:
+        run: The run as recorded.
+        subject: Its lock and platform.
+        recomputed: What its blobs say.
+        log: What the harness printed.
+    """
+    assert run.end is not None
+    stated = _document(run, run.end, recomputed)
+    failure = _failure(run, run.end, subject, recomputed, log)
+    expected = _expected(run, subject, recomputed, failure)
+    return tuple(_differences("", stated, expected))
+
+
+def _document(run: Run, end: RunEnd, recomputed: Recomputed) -> dict[str, Any]:
+    """Return the recomputable fields of the record."""
+    timings, details = (json.loads(as_json(dict(part))) for part in (end.timings, end.details))
+    return {
+        "isolation": run.start.isolation,
+        "outcome": end.outcome,
+        "failure": _failure_document(end.failure_class, end.failure_message),
+        "metrics": {metric.key: _metric_document(metric) for metric in end.metrics},
+        "packages": dict(end.packages),
+        "timings": {
+            name: value for name, value in timings.items() if name not in HOST_TIMINGS or name in recomputed.timings
+        },
+        "details": {name: value for name, value in details.items() if name not in _host_details(end)},
+    }
+
+
+def _host_details(end: RunEnd) -> tuple[str, ...]:
+    """Return the details that only the host knows: of a run that is done the exit code is 0."""
+    return tuple(name for name in HOST_DETAILS if name != _EXIT_CODE or end.outcome != "done")
+
+
+def _expected(run: Run, subject: Subject, recomputed: Recomputed, failure: Failure | None) -> dict[str, Any]:
+    """Return what the same fields should be."""
+    end = run.end
+    assert end is not None
+    done = failure is None and recomputed.result is not None
+    # Nothing but the host knows that a run was abandoned or cancelled; such a run left nothing.
+    outcome = end.outcome if end.outcome in ("abandoned", "cancelled") else "done" if done else "failed"
+    isolation: Isolation = "process" if run.start.image_id is None else "container"
+    details = json.loads(as_json({**recomputed.details, **(recomputed.calls if done else {})}))
+    if outcome in ("abandoned", "cancelled"):
+        details = {}
+    # A run that left nothing may say less.
+    if isolation == "process" and (outcome == "done" or "not_enforced" in end.details):
+        details["not_enforced"] = list(NOT_ENFORCED)
+    if outcome == "done":
+        details[_EXIT_CODE] = 0
+    details |= _self_reported(end, subject, isolation)
+    # A record has its texts and details truncated to their limits; what is compared has them likewise.
+    host = {name: value for name, value in end.details.items() if name in _host_details(end)}
+    fitted = fit_end(replace(end, packages=recomputed.packages, details={**host, **details}))
+    details = {name: value for name, value in fitted.details.items() if name not in _host_details(end)}
+    stated_failure = failure if outcome == "failed" else None
+    return {
+        "isolation": isolation,
+        "outcome": outcome,
+        "failure": None if stated_failure is None else _failure_document(stated_failure.kind, stated_failure.message),
+        "metrics": {metric.key: _metric_document(metric) for metric in recomputed.metrics} if outcome == "done" else {},
+        "packages": dict(fitted.packages),
+        "timings": json.loads(as_json(dict(recomputed.timings))),
+        "details": details,
+    }
+
+
+def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[str, Any]:
+    """Return which figures code of the model could have made, as a part of the details."""
+    model = subject.manifests.get("model")
+    if model is None:  # of a run that left nothing
+        return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
+    assert isinstance(model, Model)
+    marked = self_reported(subject.lock, model, isolation)
+    return {SELF_REPORTED: list(marked)} if marked else {}
+
+
+def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, log: bytes) -> Failure | None:
+    """Return why the run failed: by its evidence, where that tells, else by the host's word."""
+    stated = Failure(end.failure_class or "", end.failure_message or "")  # type: ignore[arg-type]
+    result = recomputed.result
+    if end.outcome == "failed" and (stated.kind in HOST_FAILURES or (result is not None and result.failure is None)):
+        return stated  # the harness was well: the host, or another stage, was not
+    code = end.details.get("exit_code")
+    ending = Ending(code if isinstance(code, int) else 0, out_of_memory=False, log=log, started_in=0, ran=0, watched=0)
+    limits = subject.lock.limits
+    memory = None if run.start.isolation == "process" else limits.bytes
+    found = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
+    found = found or overrun(recomputed.claimed, float(end.timings.get("run", math.inf)))
+    if found is not None and found.kind == stated.kind and _masked(_fitted(found)) == _masked(stated.message):
+        return stated
+    return found
+
+
+def _fitted(failure: Failure) -> str:
+    return limits.truncate(failure.message, limits.FAILURE_MESSAGE)
+
+
+def _masked(message: str) -> str:
+    """Return the message without the numbers of samples: a stage has them in another order."""
+    return _SAMPLES.sub("sample", without_nul(message))
+
+
+def _failure_document(kind: str | None, message: str | None) -> dict[str, Any] | None:
+    if kind is None and message is None:
+        return None
+    return {"class": kind, "message": None if message is None else without_nul(message)}
+
+
+def _metric_document(metric: Metric) -> dict[str, Any]:
+    names = ("value", "n", "unit", "direction", "version")
+    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]}
+
+
+def _differences(where: str, recorded: object, expected: object) -> Iterator[Discrepancy]:
+    """Yield the deepest fields that differ; lists are compared as a whole."""
+    if isinstance(recorded, Mapping) and isinstance(expected, Mapping):
+        for name in sorted(recorded.keys() | expected.keys()):
+            path = f"{where}.{name}" if where else str(name)
+            yield from _differences(path, recorded.get(name, _ABSENT), expected.get(name, _ABSENT))
+    elif recorded is _ABSENT or expected is _ABSENT or not equal(recorded, expected):
+        yield Discrepancy(where, *(None if one is _ABSENT else one for one in (recorded, expected)))
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else shown(value)

@@ -1,0 +1,217 @@
+"""Compares recorded runs with their blobs, and withholds the figures of those that do not agree.
+
+A result is remembered under the digest of the record's canonical document, so that it never outlives a change of the
+record: in this process, and of a record that agrees also in a folder of the registry.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock as Mutex
+from typing import TYPE_CHECKING, Final
+
+from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from artifacts.store import BlobStore, read
+from evaluator.evidence.status import FAILURE_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
+from evaluator.records.documents import check_fit, encode_run
+from evaluator.records.runs import Run, check_end
+from registry.lockfile import Lock
+
+if TYPE_CHECKING:
+    from evaluator.evidence.recomputation import Recomputed, Subject
+
+FOLDER: Final = "evidence"
+"""The folder in a registry's home: labels while they are read, and which records agreed."""
+SCRATCH: Final = f"{FOLDER}/labels"
+_VERIFIED: Final = "verified-1"
+"""The number grows when the comparison finds more."""
+_REMEMBERED: Final = 32
+_BYTES_A_LIST: Final = 256 << 20
+"""So many bytes of evidence are read for one list; records beyond them are shown as not verified yet."""
+_LARGEST_LOG: Final = 1 << 20
+
+
+class Examiner:
+    """Compares runs of one registry with their blobs."""
+
+    def __init__(self, store: BlobStore, home: Path, lock_text: Callable[[Digest], str]) -> None:
+        """Take the registry's store, its folder, and what returns the text of a lock by its id."""
+        self._store = store
+        self._folder = home / FOLDER
+        self._scratch = home / SCRATCH
+        self._lock_text = lock_text
+
+    def examine(self, run: Run) -> Run:
+        """Return the run with the state of its evidence; figures that are not verified are withheld.
+
+        A running run, and one whose state is known already, is returned as it is.
+        """
+        return self.examine_list((run,))[0]
+
+    def examine_list(self, runs: Iterable[Run]) -> tuple[Run, ...]:
+        """Examine several runs; past a bound on the bytes that are read for one list, they count as not verified."""
+        left, examined = _BYTES_A_LIST, []
+        for run in runs:
+            if run.end is None or run.evidence is not None:
+                examined.append(run)
+                continue
+            if (status := self._recall(run)) is None:
+                size = sum(blob.size for blob in run.end.blobs.values())
+                if size > left < _BYTES_A_LIST:
+                    reason = f"not compared with its {size} bytes of evidence yet: benchlock show {run.id} does that"
+                    status = EvidenceStatus("unverified", (reason,))
+                else:
+                    left -= size
+                    status = self.compare(run)
+            examined.append(_mark(run, status))
+        return tuple(examined)
+
+    def compare(self, run: Run, lock: Lock | None = None, *, again: bool = False) -> EvidenceStatus:
+        """Compare an ended run with its blobs now, and remember it if they agree.
+
+        Args:
+            run: The run as recorded, figures and all.
+            lock: Its lock, where that is not stored yet.
+            again: Read every byte again, whatever this process remembers.
+        """
+        reported = reported_fields(run)
+        try:
+            lock = self._lock_of(run) if lock is None else lock
+            reasons = find_reasons(run, lock, self._store, self._scratch, again=again)
+        except ContradictionError as error:
+            return EvidenceStatus("contradicted", (error.what,), reported)
+        except BenchlockError as error:
+            return EvidenceStatus("unverified", (error.what,), reported)
+        if reasons:
+            return EvidenceStatus("contradicted", reasons, reported)
+        self._remember(run)
+        return EvidenceStatus("verified", (), reported)
+
+    def require(self, run: Run, lock: Lock | None = None) -> None:
+        """Raise unless an ended run agrees with its evidence now.
+
+        Raises:
+            IntegrityError: It does not, or its evidence is missing.
+        """
+        refuse_unverified(run.id, self.compare(run, lock))
+
+    def _lock_of(self, run: Run) -> Lock:
+        from registry.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
+
+        lock = load(self._lock_text(run.start.lock), run.start.lock)
+        try:
+            check_fit(run, lock)
+        except IntegrityError as error:
+            raise ContradictionError(error.what, where=error.where, next_step=error.next_step) from error
+        return lock
+
+    def _recall(self, run: Run) -> EvidenceStatus | None:
+        return EvidenceStatus("verified", (), reported_fields(run)) if self._place(run).exists() else None
+
+    def _remember(self, run: Run) -> None:
+        """Remember that a record agrees; where the folder cannot be written, it is compared again next time."""
+        place = self._place(run)
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+
+    def _place(self, run: Run) -> Path:
+        digest = to_hex(digest_bytes(encode_run(run)))
+        return self._folder / _VERIFIED / digest[:2] / digest[2:]
+
+
+class ContradictionError(IntegrityError):
+    """A record contradicts itself, its lock or its evidence."""
+
+
+def find_reasons(
+    run: Run, lock: Lock, store: BlobStore, scratch: Path | None, *, again: bool = False
+) -> tuple[str, ...]:
+    """Say how an ended run differs from its evidence; nothing where it agrees.
+
+    Raises:
+        IntegrityError: A blob is missing or damaged.
+        InvalidInputError: This version cannot recompute the figures.
+    """
+    from evaluator.evidence.discrepancies import find_discrepancies  # noqa: PLC0415 - numpy and scipy
+    from evaluator.evidence.recomputation import Recomputed  # noqa: PLC0415
+
+    assert run.end is not None
+    try:
+        check_end(run.start, run.end)
+    except InvalidInputError as error:
+        return (error.what,)
+    subject = _subject(run, lock, store)
+    recomputed = Recomputed()
+    if run.end.blobs:
+        recomputed = recompute_once(subject, run.end.blobs, store, scratch, again=again)
+    return tuple(map(str, find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))))
+
+
+def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
+    from evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
+    from evaluator.runner.verification import read_manifests  # noqa: PLC0415
+
+    facts = ("os", "arch", "device", "python")
+    place = [run.start.platform.get(fact) for fact in facts]
+    for platform in lock.image.platforms:
+        if [getattr(platform, fact) for fact in facts] == place:
+            manifests = read_manifests(lock, store) if run.end is not None and run.end.blobs else {}
+            return Subject(lock, platform, manifests)
+    raise ContradictionError(f"{run.id} ran on a platform that its lock does not have", where=run.id)
+
+
+def _log(blob: Descriptor | None, store: BlobStore) -> bytes:
+    if blob is None:
+        return b""
+    if blob.size > _LARGEST_LOG:
+        raise InvalidInputError(f"the log is larger than {_LARGEST_LOG} bytes, which is the most that is read")
+    return read(store, blob.digest, name="the log")
+
+
+_Key = tuple[str, str, tuple[tuple[str, Descriptor], ...]]
+_memory: "OrderedDict[_Key, Recomputed]" = OrderedDict()
+_mutex = Mutex()
+
+
+def recompute_once(
+    subject: "Subject", blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None, *, again: bool = False
+) -> "Recomputed":
+    """Recompute, or return what this process recomputed of the same lock, platform and blobs.
+
+    Raises:
+        As ``evaluator.evidence.recomputation.recompute``.
+    """
+    from evaluator.evidence.recomputation import recompute  # noqa: PLC0415 - as above
+
+    key = (subject.lock.id, str(subject.platform), tuple(sorted(blobs.items())))
+    with _mutex:
+        found = None if again else _memory.get(key)
+    if found is None:
+        found = recompute(subject, blobs, store, scratch)
+    with _mutex:
+        _memory[key] = found
+        _memory.move_to_end(key)
+        while len(_memory) > _REMEMBERED:
+            _memory.popitem(last=False)
+    return found
+
+
+def reported_fields(run: Run) -> tuple[str, ...]:
+    """Return the fields of an ended run that nothing can recompute."""
+    assert run.end is not None
+    if run.end.outcome in ("abandoned", "cancelled"):
+        return (*REPORTED_FIELDS, "outcome")
+    if run.end.outcome == "failed":
+        return (*REPORTED_FIELDS, *FAILURE_FIELDS)
+    return REPORTED_FIELDS
+
+
+def _mark(run: Run, status: EvidenceStatus) -> Run:
+    assert run.end is not None
+    if status.state == "verified":
+        return replace(run, evidence=status)
+    return replace(run, end=replace(run.end, metrics=(), details={}), evidence=status)

@@ -1,0 +1,160 @@
+"""Timed phases, read back from their raw samples and LoadGen's log."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.errors import InvalidInputError
+from evaluator.harness.account import describe_account, describe_phase, describe_probe, describe_starts, describe_sweep
+from evaluator.harness.loadgen_log import Log, read_log
+from evaluator.harness.trace import agreement
+from evaluator.statistics.samples import read_columns, samples_of
+from evaluator.statistics.timing import Performance
+
+_LARGEST: Final = 1 << 30
+_LARGEST_LOG: Final = 64 << 20
+_CLOSE: Final = 1e-9
+_NEEDED: Final = ("start_ns", "end_ns", "index", "preempted")
+
+Columns = Mapping[str, NDArray[Any]]
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Where a timed phase leaves its evidence, and what a message calls it."""
+
+    name: str
+    samples: str
+    log: str
+
+
+PERFORMANCE: Final = Phase("performance", "samples", "loadgen-detail")
+PIPELINE: Final = Phase("pipeline", "pipeline-samples", "pipeline-loadgen-detail")
+
+
+def read_phase(
+    phase: Phase, files: Mapping[str, Path], scenario: Table, stated: Table | None, account: Table | None
+) -> Performance | None:
+    """Read the samples of a phase, and compare with them what the result states of the phase.
+
+    Args:
+        phase: Which phase.
+        files: The files of the run's blobs, by role.
+        scenario: The scenario of the lock.
+        stated: What the result says of the phase; None if it was not timed.
+        account: What the result says of LoadGen; None if LoadGen did not drive the phase.
+
+    Raises:
+        InvalidInputError: Samples or the log are missing or malformed, or the result states something else.
+    """
+    if stated is None:
+        return None
+    if phase.samples not in files:
+        raise InvalidInputError(f"the harness timed {stated['queries']} queries and left no {phase.samples} of them")
+    _check_size(files[phase.samples], _LARGEST)
+    columns = read_columns(files[phase.samples])
+    samples = samples_of(columns)
+    if len(samples.latency) != stated["queries"]:
+        raise InvalidInputError(
+            f"the harness counted {stated['queries']} queries and left {len(samples.latency)} samples"
+        )
+    try:
+        facts = _describe(columns, scenario)
+        log = _read_log(phase, files, account)
+        told = {} if log is None else _account(log, columns, scenario)
+    except (ValueError, KeyError, IndexError, TypeError, OSError, RecursionError) as error:
+        raise InvalidInputError(f"the samples or the log of the {phase.name} phase are malformed: {error}") from error
+    _check_equal(phase.name, stated, facts)
+    _check_equal(f"{phase.name}: loadgen", account or {}, told)
+    duration: float = facts["duration_s"] if facts else stated["duration_s"]
+    return Performance(samples, stated["samples_per_query"], duration)
+
+
+def read_first_probe(files: Mapping[str, Path], rate: float) -> dict[str, Any]:
+    """Return what LoadGen's log of the performance phase says of the rate ``rate``, in queries a second.
+
+    Raises:
+        InvalidInputError: There is no such log, or it is malformed.
+    """
+    try:
+        return describe_probe(rate, read_log(files[PERFORMANCE.log]))
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        raise InvalidInputError(f"LoadGen's log of the performance phase is missing or malformed: {error}") from error
+
+
+def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
+    """Count what the samples say; nothing where an older harness left too few columns."""
+    name = scenario["name"]
+    if name == "cold_start":
+        return describe_starts(columns)
+    if any(column not in columns for column in _NEEDED):
+        return {}
+    if name == "batch_sweep":
+        return describe_sweep(columns)
+    return describe_phase(columns, scenario.get("samples_per_query", 1))
+
+
+def _read_log(phase: Phase, files: Mapping[str, Path], account: Table | None) -> Log | None:
+    if account is None:
+        return None
+    if phase.log not in files:
+        raise InvalidInputError(f"the harness tells of LoadGen in the {phase.name} phase and left no {phase.log}")
+    _check_size(files[phase.log], _LARGEST_LOG)
+    return read_log(files[phase.log])
+
+
+def _account(log: Log, columns: Columns, scenario: Table) -> dict[str, Any]:
+    """Summarise LoadGen's log beside the samples of the same queries."""
+    if "index" not in columns:
+        return {"valid": log.valid, "results": log.results}
+    if scenario["name"] == "offline":
+        return describe_account(log, columns, [])
+    latency = columns["latency_ns"] if scenario["name"] == "server" else columns["before_ns"] + columns["latency_ns"]
+    return describe_account(log, columns, agreement(log, np.asarray(latency)))
+
+
+def _check_equal(where: str, stated: Table, found: Table) -> None:
+    """Raise where the result states another value than its samples or its log have."""
+    for name, value in found.items():
+        if name in stated and not equal(stated[name], value):
+            raise InvalidInputError(
+                f"the harness says {where} {name} is {shown(stated[name])}, and its samples and logs say {shown(value)}"
+            )
+
+
+def equal(one: object, other: object) -> bool:
+    """Return whether two JSON values are equal; numbers within 1e-9 of the greater.
+
+    Sums may differ in their last bits between machines, and nothing else may.
+    """
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if _is_number(one) and _is_number(other):
+        return one == other or math.isclose(one, other, rel_tol=_CLOSE)  # type: ignore[arg-type]
+    return type(one) is type(other) and one == other
+
+
+def shown(value: object) -> str:
+    """Return the value as short as a message needs it."""
+    text = repr(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+_MOST_CHARACTERS: Final = 80
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_size(path: Path, most: int) -> None:
+    if path.stat().st_size > most:
+        raise InvalidInputError(f"{path.name} is larger than {most} bytes, which is the most that is read")

@@ -1,0 +1,105 @@
+"""Quality of stored predictions, computed by the harness's own definition in this process; no model is needed."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from artifacts.digest import Descriptor, from_hex
+from artifacts.errors import InvalidInputError
+from artifacts.store import BlobStore, bring
+from artifacts.trees import read_tree
+from evaluator.evidence.workspace import lay_out
+from evaluator.harness.failures import Failure
+from evaluator.harness.job import Job
+from evaluator.harness.reading import parse_job
+from evaluator.harness.scoring import score
+from evaluator.runner.jobs import job_document
+from registry.lockfile import Lock
+from registry.manifests import Dataset, Manifest, Model, plain
+from registry.metrics import is_quality
+from registry.names import Kind
+
+_LARGEST: Final = 16 << 30
+_OF_FILES: Final = ("image-index", "wav-index", "coco")
+"""Formats whose samples are files of their own, which labels do not need."""
+_SEGMENTATION: Final = "semantic-segmentation"
+
+
+class UnreadableLabelsError(InvalidInputError):
+    """The labels of a dataset cannot be read in this process: a library is missing, for example."""
+
+
+def score_predictions(
+    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], store: BlobStore, scratch: Path
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Compare the predictions of a run with the labels of the dataset.
+
+    Args:
+        lock: Says which metrics and which split.
+        manifests: Those of the lock.
+        files: The files of the run's blobs, by role.
+        store: Has the files of the dataset.
+        scratch: An empty folder, where the labels are laid out.
+
+    Returns:
+        By metric ``n`` with ``correct`` or ``value``, and what each sample adds to a metric that is no count.
+
+    Raises:
+        IntegrityError: A file of the dataset is missing.
+        InvalidInputError: The predictions are missing or malformed.
+        UnreadableLabelsError: The labels cannot be read here.
+    """
+    if not any(map(is_quality, lock.metrics)):
+        return {}, {}
+    if "predictions" not in files:
+        raise InvalidInputError("the harness left no predictions")
+    if files["predictions"].stat().st_size > _LARGEST:
+        raise InvalidInputError(f"the predictions are larger than {_LARGEST} bytes, which is the most that is read")
+    job: Job = parse_job(job_document(lock, "cpu", manifests))
+    folder = scratch / "dataset"
+    lay_labels(lock, manifests, store, folder)
+    try:
+        found = score(job, folder, files["predictions"])
+    except Failure as error:
+        kind = UnreadableLabelsError if error.kind == "load" else InvalidInputError
+        raise kind(error.message) from error
+    return found.quality, found.measures
+
+
+def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore, folder: Path) -> None:
+    """Lay out the files of the dataset that have labels in ``folder``.
+
+    Raises:
+        IntegrityError: One is missing.
+    """
+    dataset, model = manifests["dataset"], manifests["model"]
+    assert isinstance(dataset, Dataset)
+    assert isinstance(model, Model)
+    named = _named_files(dataset, lock.dataset.split) if _reads_one_file(dataset, model) else None
+    entries = [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
+    bring(store, (blob for _, blob in entries))
+    for path, blob in entries:
+        lay_out(store, blob, folder / path)
+
+
+def _reads_one_file(dataset: Dataset, model: Model) -> bool:
+    """Return whether the labels are in the files that the split names, and not in a file for each sample."""
+    return dataset.format in _OF_FILES and model.task != _SEGMENTATION
+
+
+def _named_files(dataset: Dataset, split: str) -> set[str]:
+    named = {value for value in plain(dataset.splits[split]).values() if isinstance(value, str)}
+    return named if dataset.labels is UNSET else {*named, dataset.labels}
+
+
+def _entries(lock: Lock, store: BlobStore) -> Iterator[tuple[str, Descriptor]]:
+    """Yield the path and the blob of every file of the dataset."""
+    for file in lock.dataset.files:
+        blob = Descriptor(from_hex(file.sha256), file.size)
+        if not file.path.endswith("/"):
+            yield file.path, blob
+            continue
+        for entry in read_tree(store, blob, name=f"the dataset's {file.path}"):
+            yield f"{file.path}{entry.path}", Descriptor(entry.digest, entry.size)

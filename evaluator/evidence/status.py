@@ -1,0 +1,87 @@
+"""Whether a record agrees with its evidence. Apart from what finds out, so that reading records loads none of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from artifacts.errors import IntegrityError
+
+State = Literal["verified", "contradicted", "unverified"]
+
+REPORTED_FIELDS = (
+    "attempt",
+    "details.accelerators",
+    "details.accuracy",
+    "details.audits",
+    "details.cpus",
+    "details.golden",
+    "details.harness",
+    "details.part_of",
+    "details.python",
+    "details.threads",
+    "details.verified",
+    "ended_at",
+    "host",
+    "packages",
+    "process",
+    "run",
+    "started_at",
+    "timings",
+)
+"""The fields of a record that nothing can recompute: facts of the host and of the process, and moments.
+
+Those that the harness reports (packages, its timings, the audits) are still compared with its ``result.json``.
+"""
+FAILURE_FIELDS = ("details.exit_code", "failure.class", "failure.message", "outcome")
+"""Reported too of a failed run: the host says why, where the engine, a limit or the kernel ended it."""
+
+HOST_FAILURES = ("timeout", "out-of-memory", "engine", "output")
+"""The classes of those failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceStatus:
+    """The result of comparing a record with its blobs.
+
+    Attributes:
+        state: ``verified``: every figure follows from the blobs. ``contradicted``: a figure or a fact differs.
+            ``unverified``: it could not be compared, since a blob is missing, for example.
+        reasons: Each difference, or why nothing could be compared.
+        reported: The fields that are reported and not recomputed.
+    """
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    reported: tuple[str, ...] = REPORTED_FIELDS
+
+    @property
+    def words(self) -> str:
+        """The state as messages word it."""
+        return {
+            "verified": "verified against its evidence",
+            "contradicted": "contradicts its evidence",
+            "unverified": "not verified",
+        }[self.state]
+
+    @property
+    def sentence(self) -> str:
+        """The state with its reasons, as one sentence about a record."""
+        reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
+        return f"{'' if self.state == 'contradicted' else 'is '}{self.words}{reasons}"
+
+
+def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
+    """Raise unless the run agrees with its evidence, as far as anyone compared them.
+
+    Args:
+        run: The id of the run.
+        status: The state of its evidence; None where nobody compared them.
+
+    Raises:
+        IntegrityError: It does not agree, or could not be compared.
+    """
+    if status is not None and status.state != "verified":
+        raise IntegrityError(
+            f"the record of {run} {status.sentence}",
+            where=run,
+            next_step="run the lock again, or ask the one who made the run for it again",
+        )

@@ -1,0 +1,108 @@
+"""A registry whose rows were edited behind its back: no command shows the figure, each says why, verify names it."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from artifacts.local import LocalStore
+from tests.support.bundled import Bundled, bundled
+from tests.support.commands import BENCHLOCK
+from tests.support.warm import Warm
+
+FORGED = "UPDATE run_metrics SET value = 1.0, ci_low = 0.9, ci_high = 1.0 WHERE name = 'top1'"
+
+
+class Plain(Warm):
+    """Commands that answer in text."""
+
+    def command(self, *words: str | Path) -> list[str]:
+        return [str(BENCHLOCK), *map(str, words)]
+
+
+@pytest.fixture
+def original(schema: Path, tmp_path: Path) -> Bundled:
+    return bundled(LocalStore(tmp_path / "made"), tmp_path, schema)
+
+
+@pytest.fixture
+def commands(original: Bundled, tmp_path: Path) -> Warm:
+    """A registry with a run that came in a bundle."""
+    found = Warm(tmp_path / "registry")
+    found.done("bundle", "import", original.create(tmp_path / "run.tar"))
+    return found
+
+
+@pytest.fixture
+def edit(commands: Warm) -> Callable[[str], None]:
+    """Change rows with the triggers dropped."""
+
+    def change(statement: str) -> None:
+        with closing(sqlite3.connect(commands.registry / "registry.sqlite")) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            for (name,) in names:
+                connection.execute(f'DROP TRIGGER "{name}"')
+            connection.execute(statement)
+            connection.commit()
+
+    return change
+
+
+def test_a_run_that_agrees_is_shown_with_what_is_reported(commands: Warm, original: Bundled) -> None:
+    shown = Plain(commands.registry).finished("show", original.run.id)
+    assert shown.returncode == 0, shown.stderr
+    assert "0.5000" in shown.stdout
+    assert "reported, not recomputed" in shown.stdout
+    (listed,) = commands.done("runs")["runs"]
+    assert listed["evidence"]["state"] == "verified"
+    assert {"host", "timings", "packages"} <= set(listed["evidence"]["reported"])
+    verified = commands.done("verify", original.run.id)
+    assert (verified["runs"], verified["contradictions"]) == (1, [])
+
+
+def test_a_forged_row_is_never_shown_and_always_named(
+    commands: Warm, original: Bundled, edit: Callable[[str], None]
+) -> None:
+    edit(FORGED)
+    id_ = original.run.id
+    why = "metrics.top1.value is recorded as 1.0 and recomputed as 0.5"
+    shown = Plain(commands.registry).finished("show", id_)
+    assert shown.returncode == 4
+    assert "contradicts its evidence" in shown.stdout
+    assert "metrics.top1.value is recorded as 1.0" in " ".join(shown.stdout.split())
+    assert "1.0000" not in shown.stdout
+    listed = Plain(commands.registry).finished("runs")
+    assert listed.returncode == 0
+    assert "withheld" in listed.stdout
+    assert "1.0000" not in listed.stdout
+    (document,) = commands.done("runs")["runs"]
+    assert (document["metrics"], document["calls"]) == ([], None)
+    assert document["evidence"]["state"] == "contradicted"
+    assert why in document["evidence"]["reasons"]
+    for targets in ((id_,), ()):
+        verified = commands.finished("verify", *targets)
+        assert verified.returncode == 4
+        (named,) = json.loads(verified.stdout)["contradictions"]
+        assert (named["code"], named["where"]) == ("integrity", id_)
+        assert why in named["message"]
+    for words in (("compare", id_, id_), ("bundle", "create", id_, "-o", "forged.tar")):
+        refused = commands.finished(*words)
+        assert refused.returncode in (2, 4), refused.stderr
+    assert commands.finished("bundle", "create", id_, "-o", "forged.tar").returncode == 4
+    assert not Path("forged.tar").exists()
+
+
+def test_a_missing_blob_is_said_instead_of_a_figure(commands: Warm, original: Bundled) -> None:
+    assert original.run.end is not None
+    digest = original.run.end.blobs["samples"].digest.removeprefix("sha256:")
+    (commands.registry / "blobs" / "sha256" / digest[:2] / digest).unlink()
+    shutil.rmtree(commands.registry / "evidence", ignore_errors=True)
+    shown = Plain(commands.registry).finished("show", original.run.id)
+    assert shown.returncode == 4
+    assert "not verified" in shown.stdout
+    assert "the blob samples is missing" in " ".join(shown.stdout.split())
+    assert "0.5000" not in shown.stdout

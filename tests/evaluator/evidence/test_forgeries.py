@@ -1,0 +1,228 @@
+"""Every field of a record is forged, one at a time: whatever its blobs tell is caught, the rest is marked as reported.
+
+Through every way by which a record comes: a bundle, HTTP in the hands of a client and of a worker, the database.
+"""
+
+import io
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Engine, delete
+
+from artifacts.canonical import canonical
+from artifacts.errors import BenchlockError
+from artifacts.local import LocalStore
+from evaluator.evidence import examination
+from evaluator.evidence.examination import Examiner
+from evaluator.evidence.records import ExaminedRecords
+from evaluator.evidence.status import HOST_FAILURES, REPORTED_FIELDS
+from evaluator.records.documents import decode_run, encode_run
+from evaluator.records.records import _insert_end, _insert_start
+from evaluator.records.runs import Run
+from evaluator.records.tables import run_batch_metrics, run_blobs, run_ends, run_metrics, run_packages, runs
+from registry.catalogue.catalogue import Catalogue
+from registry.catalogue.database import writing
+from registry.lockfile import Lock, dump
+from registry.manifests.identity import content
+from tests.support.evidence import IDX, make_run
+from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
+from tests.support.recorded import NOON
+from tests.support.variants import variant
+
+REPORTED = {
+    "attempt",
+    "details.cpus.0",
+    "details.verified.bytes",
+    "details.verified.files",
+    "ended_at",
+    "host.accelerator",
+    "host.cores",
+    "host.cpu_flags.0",
+    "host.cpu_flags.1",
+    "host.cpu_model",
+    "host.driver",
+    "host.engine",
+    "host.governor",
+    "host.kernel",
+    "host.memory",
+    "process.born",
+    "process.pid",
+    "run",
+    "started_at",
+    "timings.job",
+    "timings.run",
+    "timings.start",
+    "timings.verification",
+    "timings.watching_cpu",
+}
+"""The leaves of the record below that nothing tells but the record itself."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "blobs")
+
+
+@pytest.fixture
+def lock(store: LocalStore) -> Lock:
+    made = variant({"files": IDX, "request": {"metrics": ["top1", "top5", "latency", "throughput"]}})
+    for manifest in made.manifests.values():
+        for blob in (content(manifest), *made.files[manifest.kind].values()):
+            store.put(io.BytesIO(blob))
+    return made.lock
+
+
+@pytest.fixture(params=["process", "container"])
+def run(request: pytest.FixtureRequest, lock: Lock, store: LocalStore) -> Run:
+    return make_run(lock, store, isolation=request.param)
+
+
+@pytest.fixture
+def document(run: Run) -> Document:
+    found: Document = json.loads(encode_run(run))
+    return found
+
+
+@pytest.fixture
+def examiner(store: LocalStore, lock: Lock, tmp_path: Path) -> Examiner:
+    texts = {lock.id: dump(lock)}
+    return Examiner(store, tmp_path, lambda id_: texts[id_])
+
+
+def uncaught(document: Document, is_refused: Callable[[Document], bool]) -> set[str]:
+    """Return the names of the leaves whose forgery nothing catches."""
+    return {name_of(path, document) for path in leaves(document) if not is_refused(forge(document, path))}
+
+
+def test_the_record_itself_is_verified(run: Run, examiner: Examiner) -> None:
+    examined = examiner.examine(run)
+    assert examined.evidence is not None
+    assert (examined.evidence.state, examined.evidence.reasons) == ("verified", ())
+    assert examined == run
+
+
+def test_every_leaf_that_blobs_tell_is_caught_and_the_rest_is_reported(document: Document, examiner: Examiner) -> None:
+    def is_refused(forged: Document) -> bool:
+        try:
+            status = examiner.compare(run_from(forged))
+        except (BenchlockError, ValueError, KeyError, TypeError):
+            return True
+        return status.state != "verified"
+
+    found = uncaught(document, is_refused)
+    assert found == REPORTED
+    assert all(is_reported(name, REPORTED_FIELDS) for name in found)
+
+
+def test_a_leaf_that_is_left_out_is_caught(document: Document, examiner: Examiner) -> None:
+    """Of metrics, packages, blobs that figures are made of, timings of the harness and details."""
+    for part in ("metrics", "packages", "blobs", "timings", "details"):
+        fields: Any = document["end"][part]
+        for key in list(range(len(fields)) if isinstance(fields, list) else fields):
+            forged = json.loads(json.dumps(document))
+            name = name_of(("end", part, key), document)
+            del forged["end"][part][key]
+            if not is_reported(name, REPORTED_FIELDS) and key != "loadgen-summary":
+                assert examiner.compare(run_from(forged)).state == "contradicted", name
+
+
+def test_the_reason_names_the_field_and_both_values(document: Document, examiner: Examiner) -> None:
+    for metric in document["end"]["metrics"]:
+        if metric["name"] == "top1":
+            metric["value"], metric["ci"] = 1.0, [0.9, 1.0]
+    forged = examiner.examine(run_from(document))
+    assert forged.evidence is not None
+    assert forged.evidence.state == "contradicted"
+    assert "metrics.top1.value is recorded as 1.0 and recomputed as 0.5" in forged.evidence.reasons
+    assert forged.end is not None
+    assert (forged.end.metrics, forged.end.details) == ((), {})
+
+
+@pytest.mark.parametrize("role", ["predictions", "samples", "loadgen-detail", "result"])
+def test_a_missing_blob_is_said_and_nothing_is_shown(
+    run: Run, examiner: Examiner, store: LocalStore, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.end is not None
+    store.delete(run.end.blobs[role].digest)
+    monkeypatch.setattr(examination, "_memory", OrderedDict())  # as another process
+    examined = examiner.examine(run)
+    assert examined.evidence is not None
+    assert examined.evidence.state == "unverified"
+    assert "is missing" in examined.evidence.reasons[0]
+    assert role in examined.evidence.reasons[0]
+    assert examined.end is not None
+    assert examined.end.metrics == ()
+
+
+def test_what_agreed_is_remembered_for_the_same_record_alone(
+    run: Run, document: Document, examiner: Examiner, store: LocalStore
+) -> None:
+    assert examiner.examine(run).evidence is not None
+    assert run.end is not None
+    for blob in run.end.blobs.values():
+        store.delete(blob.digest)
+    remembered = examiner.examine(run).evidence
+    assert remembered is not None
+    assert remembered.state == "verified"
+    forged = examiner.examine(run_from(forge(document, ("end", "metrics", 0, "value")))).evidence
+    assert forged is not None
+    assert forged.state != "verified"
+
+
+def test_every_forged_row_of_the_database_is_withheld(
+    document: Document, lock: Lock, store: LocalStore, database: Engine, tmp_path: Path
+) -> None:
+    catalogue = Catalogue(database, lambda: NOON)
+    catalogue.put_lock(lock)
+    records = ExaminedRecords(database, Examiner(store, tmp_path, catalogue.get_lock))
+    with database.begin() as connection:
+        names = connection.execute(sqlalchemy.text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars()
+        for name in names.all():
+            connection.execute(sqlalchemy.text(f'DROP TRIGGER "{name}"'))
+
+    def is_refused(forged: Document) -> bool:
+        try:
+            run = run_from(forged)
+            with writing(database) as connection:
+                connection.execute(sqlalchemy.text("PRAGMA defer_foreign_keys = ON"))
+                for table in (run_metrics, run_batch_metrics, run_packages, run_blobs, run_ends):
+                    connection.execute(delete(table))
+                connection.execute(delete(runs))
+                _insert_start(connection, run.start)
+                assert run.end is not None
+                _insert_end(connection, run.id, run.end)
+        except (BenchlockError, ValueError, KeyError, TypeError, sqlalchemy.exc.SQLAlchemyError):
+            return True
+        (listed,) = records.list()
+        read = records.get(run.id)
+        assert listed.evidence == read.evidence is not None
+        assert read.evidence is not None
+        assert (read.evidence.state == "verified") == (read.end is not None and read.end.metrics != ())
+        return read.evidence.state != "verified"
+
+    assert not is_refused(document)
+    assert uncaught(document, is_refused) == REPORTED
+
+
+def test_a_failed_run_says_what_its_evidence_says(document: Document, examiner: Examiner) -> None:
+    metrics = document["end"]["metrics"]
+    document["end"] |= {"outcome": "failed", "failure_class": "crash", "failure_message": "it fell", "metrics": []}
+    document["end"]["details"].pop("calls")
+    for kind in (*HOST_FAILURES, "crash"):
+        document["end"]["failure_class"] = kind
+        status = examiner.compare(run_from(document))
+        assert (status.state, status.reasons) == ("verified", ())
+        assert {"outcome", "failure.class", "failure.message"} <= set(status.reported)
+    document["end"]["metrics"] = metrics
+    status = examiner.compare(run_from(document))
+    assert status.state == "contradicted"
+    assert any(reason.startswith("metrics.top1 is recorded as") for reason in status.reasons)
+
+
+def test_a_document_is_decoded_as_it_was(document: Document) -> None:
+    assert json.loads(encode_run(decode_run(canonical(document), "here"))) == document

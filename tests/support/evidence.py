@@ -1,0 +1,166 @@
+"""Runs whose records agree with their blobs: made by what records runs, from what a harness would leave."""
+
+import json
+import tempfile
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from artifacts.store import BlobStore
+from evaluator.evidence.scores import lay_labels
+from evaluator.harness.account import describe_account, describe_phase
+from evaluator.harness.datasets import open_samples
+from evaluator.harness.loadgen_log import read_log
+from evaluator.harness.reading import parse_job
+from evaluator.harness.scoring import score
+from evaluator.harness.trace import agreement
+from evaluator.records.documents import decode_run, encode_run
+from evaluator.records.runs import Isolation, Run, RunStart, new_run_id
+from evaluator.runner.ending import Ending
+from evaluator.runner.jobs import job_document
+from evaluator.runner.recording import Attempt, ended
+from evaluator.runner.stages import Finished
+from evaluator.runner.verification import Verified, read_manifests
+from registry.lockfile import Lock
+from registry.metrics import is_quality
+from tests.support.recorded import HOST, NOON
+
+QUERIES = 1000
+IDX = {
+    "dataset/images.idx": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 8, *range(128)]),
+    "dataset/labels.idx": bytes([0, 0, 8, 1, 0, 0, 0, 2, 1, 2]),
+}
+"""Two readable pictures and their labels, for a variant of the shelf's dataset."""
+TIMINGS = {"verification": 0.25, "job": 0.01, "start": 0.5, "run": 1.5, "watching_cpu": 0.01}
+
+
+def make_run(
+    lock: Lock,
+    store: BlobStore,
+    *,
+    at: datetime = NOON,
+    right: int = 1,
+    slowness: int = 1,
+    isolation: Isolation = "process",
+    classes: int = 10,
+) -> Run:
+    """Return a done run of the lock's first platform, with its blobs in ``store``.
+
+    Args:
+        lock: A lock of a classifier, whose dataset can be read.
+        store: Has what the lock names.
+        at: When it started; it took a minute.
+        right: How many of the samples are predicted right.
+        slowness: A factor of every latency.
+        isolation: Whether it ran in a container.
+        classes: How many scores there are of each sample.
+    """
+    platform = lock.image.platforms[0]
+    manifests = read_manifests(lock, store)
+    verified = Verified(manifests, {}, 3, 1000, 0.25)
+    run = new_run_id(at)
+    attempt = Attempt(run, at, lock, platform, isolation, (0,), verified)
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "out"
+        output.mkdir()
+        _leave(lock, store, Path(folder), right, slowness, classes)
+        ran = 1.5 * slowness
+        ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
+        at_end = at + timedelta(minutes=1)
+        end = ended(attempt, Finished(ending, output), {**TIMINGS, "run": ran}, store, Path(folder), at_end)
+    assert end.outcome == "done", end.failure_message
+    start = RunStart(
+        id=run,
+        lock=lock.id,
+        attempt=1,
+        isolation=isolation,
+        platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
+        host=HOST,
+        process={"pid": 17, "born": "then"},
+        started_at=at,
+        image_id=platform.image_id if isolation == "container" else None,  # type: ignore[arg-type]
+    )
+    return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
+
+
+def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int, width: int) -> None:
+    """Write what a harness leaves to ``folder/out``."""
+    output, manifests = folder / "out", read_manifests(lock, store)
+    job = parse_job(job_document(lock, "cpu", manifests))
+    quality: dict[str, Any] = {}
+    if any(map(is_quality, lock.metrics)):
+        lay_labels(lock, manifests, store, folder / "dataset")
+        labels = open_samples(job.dataset, folder / "dataset", job.model.task).labels
+        assert labels is not None
+        offset = job.model.outputs[0].label_offset
+        classes = [int(label) + offset if number < right else int(label) + 1 + offset  # type: ignore[arg-type]
+                   for number, label in enumerate(labels)]  # fmt: skip
+        scores = np.eye(width, dtype=np.float32)[np.asarray(classes) % width]
+        save_file({job.model.outputs[0].name: scores}, output / "predictions.safetensors")
+        quality = score(job, folder / "dataset", output / "predictions.safetensors").quality
+    columns, account, performance = _leave_times(
+        output, slowness, timed=any(not is_quality(one) for one in lock.metrics)
+    )
+    if columns:
+        save_file({**columns, "warmup_ns": np.asarray([9, 9, 9], np.int64)}, output / "samples.safetensors")
+    document = {
+        "schema": 1,
+        "harness": "0.1.0",
+        "outcome": "done",
+        "failure": None,
+        "quality": quality,
+        "accuracy": {"batch": 1, "threads_ahead": 0},
+        "performance": performance,
+        "loadgen": account,
+        "audits": {"answers": None},
+        "environment": {
+            "python": "3.11.9",
+            "packages": [{"name": "numpy", "version": "2.3.0"}, {"name": "onnxruntime", "version": "1.31.1"}],
+            "threads": {"requested": 1, "predictor": {"intra_op": 1}},
+            "device": "cpu",
+        },
+        "timings": {"accuracy": 0.5, "accuracy.load": 0.1},
+    }
+    (output / "result.json").write_text(json.dumps(document))
+
+
+def _leave_times(output: Path, slowness: int, *, timed: bool) -> tuple[dict[str, Any], Any, Any]:
+    """Leave LoadGen's log, and return the columns of the samples, LoadGen's account, and the phase's facts."""
+    if not timed:
+        return {}, None, None
+    number = np.arange(QUERIES, dtype=np.int64)
+    latency = (1_000_000 + 1000 * (number * 37 % QUERIES)) * slowness
+    before = np.full(QUERIES, 2000, np.int64)
+    start = np.cumsum(latency + before) - latency - before
+    columns = {
+        "latency_ns": latency,
+        "cpu_ns": latency - 500,
+        "preempted": (number % 50 == 0).astype(np.uint8),
+        "start_ns": start,
+        "before_ns": before,
+        "end_ns": start + before + latency,
+        "samples": np.ones(QUERIES, np.int64),
+        "index": number % 2,
+    }
+    whole = np.sort(before + latency)
+    (output / "loadgen").mkdir()
+    path = output / "loadgen" / "mlperf_log_detail.txt"
+    entries = {
+        "loadgen_version": "6.0.17",
+        "effective_min_query_count": 64,
+        "result_validity": "VALID",
+        "result_min_duration_met": True,
+        "result_min_queries_met": True,
+        "result_query_count": QUERIES,
+        "result_50.00_percentile_latency_ns": int(whole[QUERIES // 2]),
+    }
+    lines = [json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in entries.items()]
+    path.write_text("".join(f":::MLLOG {line}\n" for line in lines))
+    (output / "loadgen" / "mlperf_log_summary.txt").write_text("Result is : VALID\n")
+    log = read_log(path)
+    account = describe_account(log, columns, agreement(log, before + latency))
+    more = {"cpu_scope": "thread", "batch": 1, "warmup_calls": 3, "timed": "predict on prepared tensors"}
+    return columns, account, {**describe_phase(columns, 1), **more}

@@ -1,11 +1,12 @@
 """The runs of a registry, read only with the state of their evidence."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import Engine
 
-from artifacts.digest import Digest
 from evaluator.evidence.examination import Examiner
 from evaluator.records.records import Records
-from evaluator.records.runs import Outcome, Run, RunId
+from evaluator.records.runs import Run, RunId
 
 
 class ExaminedRecords(Records):
@@ -18,12 +19,5 @@ class ExaminedRecords(Records):
     def get(self, run: RunId) -> Run:
         return self._examiner.examine(super().get(run))
 
-    def list(
-        self,
-        *,
-        lock: Digest | None = None,
-        outcome: Outcome | None = None,
-        before: RunId | None = None,
-        limit: int = 100,
-    ) -> tuple[Run, ...]:
-        return self._examiner.examine_list(super().list(lock=lock, outcome=outcome, before=before, limit=limit))
+    def _examine(self, runs: Sequence[Run]) -> Sequence[Run]:
+        return self._examiner.examine_list(runs)

@@ -166,7 +166,11 @@ class Records:
         with reading(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
             parts = (_load(connection, ids[at : at + _AT_ONCE]) for at in range(0, len(ids), _AT_ONCE))
-            return tuple(summarize(run) for part in parts for run in part)
+            return tuple(summarize(run) for part in parts for run in self._examine(part))
+
+    def _examine(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Return the runs with the state of their evidence, where somebody compares them with it."""
+        return runs
 
     def count(self, lock: Digest) -> int:
         """How many runs of a lock there are, whatever their outcome."""

@@ -175,8 +175,15 @@ def test_what_agreed_is_remembered_for_the_same_record_alone(
 
 
 def test_every_forged_row_of_the_database_is_withheld(
-    document: Document, lock: Lock, store: LocalStore, database: Engine, tmp_path: Path
+    document: Document,
+    lock: Lock,
+    store: LocalStore,
+    database: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where whoever forged it made the digests of its rows anew."""
+    monkeypatch.setattr("evaluator.records.records.check_records", lambda *_: None)
     catalogue = Catalogue(database, lambda: NOON)
     catalogue.put_lock(lock)
     records = ExaminedRecords(database, Examiner(store, tmp_path, catalogue.get_lock))
@@ -193,6 +200,7 @@ def test_every_forged_row_of_the_database_is_withheld(
                 for table in (run_metrics, run_batch_metrics, run_packages, run_blobs, run_ends):
                     connection.execute(delete(table))
                 connection.execute(delete(runs))
+                connection.execute(sqlalchemy.text("DELETE FROM record_chain WHERE kind NOT LIKE 'lock%'"))
                 _insert_start(connection, run.start)
                 assert run.end is not None
                 _insert_end(connection, run.id, run.end)
@@ -206,7 +214,7 @@ def test_every_forged_row_of_the_database_is_withheld(
         return read.evidence.state != "verified"
 
     assert not is_refused(document)
-    assert uncaught(document, is_refused) == REPORTED
+    assert uncaught(document, is_refused) <= REPORTED
 
 
 def test_a_failed_run_says_what_its_evidence_says(document: Document, examiner: Examiner) -> None:

@@ -84,7 +84,7 @@ def ended(
     if failure is None and result is not None and finished.scored is not None:
         scored, failure = _scored(finished.scored, limits.seconds, memory)
         document = _with_quality(result, document, scored)
-    blobs = _blobs(finished, store) | _account(document, finished, store)
+    blobs = _blobs(finished, document, store)
     found = Recomputed()
     if "result" in blobs:
         subject = Subject(attempt.lock, attempt.platform, attempt.verified.manifests)
@@ -122,13 +122,6 @@ def _with_quality(result: Result, document: Mapping[str, Any], scored: Result | 
     return {**document, "quality": plain, "timings": {**result.timings, **timings}}
 
 
-def _account(document: Mapping[str, Any], finished: Finished, store: BlobStore) -> dict[str, Descriptor]:
-    """The account of a run in stages, which no stage has whole."""
-    if finished.scored is None:
-        return {}
-    return {_RESULT: store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)}
-
-
 def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     try:
         found = read_result(output)
@@ -137,14 +130,21 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if found is None else (*found, None)
 
 
-def _blobs(finished: Finished, store: BlobStore) -> dict[str, Descriptor]:
-    """What is kept of a run; of its quality what the clean stage left, and nothing that the model could write."""
+def _blobs(finished: Finished, document: Mapping[str, Any], store: BlobStore) -> dict[str, Descriptor]:
+    """Store the files of a run and its log, and return them by role.
+
+    Predictions and measures of quality are those of the stage that ran no model. A run in stages has no ``result.json``
+    of its own: ``document`` is stored in its place.
+    """
     outputs = dict.fromkeys(FILES, finished)
+    found = {}
     if finished.scored is not None:
         outputs |= dict.fromkeys(("predictions", "quality"), finished.scored)
-    found = {}
-    for role, path in FILES.items():
-        stream = None if outputs[role].ending.excess else open_output(outputs[role].output, path)
+        del outputs[_RESULT]
+        found[_RESULT] = store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)
+    for role, output in outputs.items():
+        path = FILES[role]
+        stream = None if output.ending.excess else open_output(output.output, path)
         if stream is not None:
             with stream:
                 found[role] = store.put(stream, name=path)

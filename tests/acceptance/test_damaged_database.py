@@ -47,7 +47,7 @@ def change(database: Engine, statement: str) -> None:
 
 
 def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunId, tmp_path: Path) -> None:
-    whole = commands.done("verify")
+    whole = commands.call("verify").document  # whose contradictions are those of figures without evidence
     assert whole["damaged"] == []
     commands.done("backup", tmp_path / "backup")
     before = (tmp_path / "backup" / "database.sqlite").read_bytes()
@@ -63,7 +63,7 @@ def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunI
 
 
 def test_a_noted_head_is_compared(commands: Commands, run: RunId) -> None:  # noqa: ARG001 - it fills
-    count, _, link = commands.done("verify")["head"].partition(":")
+    count, _, link = commands.call("verify").document["head"].partition(":")
     other = f"{link[:-1]}{'0' if link[-1] != '0' else '1'}"
     answer = commands.call("verify", "--head", f"{count}:{other}")
     assert (answer.code, len(answer.document["damaged"])) == (4, 1)

@@ -92,7 +92,7 @@ def test_every_record_is_chained(database: Engine, runs: list[Run]) -> None:
 
 
 def test_a_revision_chains_what_is_there(database: Engine, runs: list[Run]) -> None:  # noqa: ARG001 - it fills
-    before = entries(database)
+    before = {place: digest for place, digest in entries(database).items() if place[0] != "hidings"}  # a later table
     with writing(database) as connection:
         command.downgrade(configure(connection), "0015")
     upgrade(database)

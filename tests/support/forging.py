@@ -18,7 +18,9 @@ def remove_guards(database: Engine) -> None:
             forge(database, f"ALTER TABLE {name} DISABLE TRIGGER ALL")
         return
     with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as raw:
-        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        for (name,) in raw.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'guard%'"
+        ).fetchall():
             raw.execute(f"DROP TRIGGER {name}")
 
 

@@ -3,10 +3,11 @@
 from msgspec import Meta
 
 
-def text(limit: int, example: str | None = None) -> Meta:
+def text(limit: int, example: str | None = None, pattern: str | None = None) -> Meta:
     """Return the limit of a text in bytes of UTF-8. A text has at least as many bytes as characters."""
     return Meta(
         max_length=limit,
+        pattern=pattern,
         description=f"At most {limit} bytes of UTF-8.",
         examples=None if example is None else [example],
     )

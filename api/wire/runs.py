@@ -10,11 +10,11 @@ from api.wire.limited import document, text
 from artifacts import limits
 from artifacts.digest import Descriptor, Digest
 from evaluator.evidence.status import EvidenceStatus, State
-from evaluator.records.runs import Hiding, Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from evaluator.records.runs import ROLE_PATTERN, Hiding, Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
-Role = Annotated[str, text(limits.ROLE)]
+Role = Annotated[str, text(limits.ROLE, pattern=ROLE_PATTERN)]
 Word = Annotated[str, text(limits.WORD)]
 Moment = Annotated[datetime, Meta(tz=True)]
 Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]

@@ -88,7 +88,8 @@ def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStor
     for role, blob in blobs.items():
         verify(store, blob.digest, name=f"the blob {role}", size=blob.size)
     with open_workspace(scratch) as folder:
-        files = {role: folder / "blobs" / role for role in blobs}
+        # Numbers: a role is a text of the record, and no part of a path.
+        files = {role: folder / "blobs" / str(number) for number, role in enumerate(blobs)}
         for role, blob in blobs.items():
             lay_out(store, blob, files[role])
         return _recompute(subject, files, store, folder)

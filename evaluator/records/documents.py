@@ -11,7 +11,17 @@ from artifacts.canonical import canonical
 from artifacts.digest import Descriptor
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.readable import readable
-from evaluator.records.runs import Isolation, Outcome, Run, RunEnd, RunId, RunStart, check_end, check_start
+from evaluator.records.runs import (
+    ROLE_PATTERN,
+    Isolation,
+    Outcome,
+    Run,
+    RunEnd,
+    RunId,
+    RunStart,
+    check_end,
+    check_start,
+)
 from evaluator.statistics.figures import Interval, Metric
 from registry.ids import moment, time_of
 from registry.lockfile import Count, DigestText, Lock, Whole
@@ -20,7 +30,7 @@ SCHEMA: Final = (1, 0)
 """Major and minor version of what is written here."""
 
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
-_Role = Annotated[str, Meta(pattern=r"\A[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=64)]
+_Role = Annotated[str, Meta(pattern=ROLE_PATTERN, max_length=64)]
 _Fact = str | int | float | bool | None
 
 

@@ -4,11 +4,12 @@ A record with a gap is refused, not stored: a number that nobody can say the con
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Literal, NewType, get_args
+from typing import Any, Final, Literal, NewType, get_args
 
 from artifacts import limits
 from artifacts.canonical import canonical
@@ -44,6 +45,9 @@ SELF_REPORTED = "self_reported"
 """The key of a record's details that names the metrics which code of the model could have made."""
 
 _PREFIX = "run/"
+ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
+"""Roles of blobs: words that are no path in any system."""
+_ROLE: Final = re.compile(ROLE_PATTERN)
 _MOST_PHASES = limits.TIMINGS // (limits.WORD + 64)
 """Timings of which all fit into their limit, however long their names are."""
 
@@ -233,6 +237,7 @@ def check_end(start: RunStart, end: RunEnd) -> None:
         gaps += [name for name, given in required.items() if not given]
     gaps += metric_faults(end.metrics)
     gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
+    gaps += [f"blobs: the role {role!a:.80}" for role in end.blobs if not _ROLE.fullmatch(role)]
     _refuse(start.id, gaps)
     _check_limits(end)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -149,3 +150,17 @@ def end_of(document: Document) -> dict[str, Any]:
     """Return the end as it is sent."""
     end: dict[str, Any] = document["end"]
     return end
+
+
+@pytest.mark.parametrize("role", ["../../escaped", "{tmp}/escaped", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"])
+@pytest.mark.parametrize("sender", ["client", "worker"])
+def test_a_role_of_a_blob_is_no_path(
+    client: Client, registry: Registry, run: Run, document: Document, sender: str, role: str, tmp_path: Path
+) -> None:
+    send = by_client(client, run) if sender == "client" else by_worker(client, run, registry)
+    end = end_of(document)
+    end["blobs"][role.format(tmp=tmp_path)] = end["blobs"]["result"]
+    answer = send(end)
+    assert answer.status_code in (400, 422), answer.text
+    assert not list(registry.home.parent.rglob("*escaped*"))
+    assert not list(tmp_path.rglob("*escaped*"))

@@ -4,7 +4,6 @@
 lock read here and written again is the same lock. The text is a function of the content: the order of keys is fixed.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -199,8 +198,8 @@ def load(text: str, where: str) -> Lock:
         IntegrityError: its ``id`` is not its content's.
     """
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        document = toml.loads(text)
+    except ValueError as error:
         raise InvalidInputError(
             f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_ONE
         ) from error

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -129,7 +129,8 @@ def parse_time(text: str) -> datetime:
     """
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        time.astimezone(UTC)  # a day at an end of the calendar may have none
+    except (ValueError, OverflowError):
         time = None
     if time is None or time.tzinfo is None:
         raise InvalidInputError(f"{text!r} is no time with a zone", next_step="write it like 2026-11-20T12:00:00Z")

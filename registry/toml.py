@@ -6,13 +6,41 @@ Written here because the bytes of a lockfile must not change with a library's ne
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TOKEN: Final = re.compile(r""""[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'|#[^\n]*+""")
+MAX_KEY_PARTS: Final = 16
+_DEEP_KEY: Final = re.compile(rf"(?<![A-Za-z0-9_-])(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 Order = Sequence[str]
 """Keys in the order in which they are written; others follow by name."""
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Parse TOML whose dotted keys have at most 16 parts, without multi-line strings.
+
+    tomllib's memory and time grow with the square of the parts of a key. No file that is read here needs many.
+
+    Raises:
+        ValueError: The text is not such TOML, or is nested too deep.
+    """
+    if _DEEP_KEY.search(_TOKEN.sub(_without_text, text)):
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _without_text(token: re.Match[str]) -> str:
+    """Stand in for a string or a comment, so that what remains is keys and punctuation."""
+    text = token[0]
+    if text in ('""', "''") and token.string[token.end() : token.end() + 1] == text[0]:
+        raise ValueError("multi-line strings are not supported")
+    return "" if text.startswith("#") else "_"
 
 
 def dumps(document: Mapping[str, Any], order: Order, rows: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
 """The lock of an image's wheels (PEP 751): what it lists, held against the image's files. No input or output here."""
 
 import posixpath
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
+from registry import toml
 from registry.lockfile import LockedFile
 
 
@@ -50,8 +50,8 @@ def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
     from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
 
     try:
-        packages = Pylock.from_dict(tomllib.loads(text.decode())).packages
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, PylockValidationError) as error:
+        packages = Pylock.from_dict(toml.loads(text.decode())).packages
+    except (ValueError, PylockValidationError) as error:
         raise InvalidInputError(f"{path} is no lock of wheels (PEP 751): {error}", where=path) from error
     for package in packages:
         if not package.wheels:

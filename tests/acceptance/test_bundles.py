@@ -70,9 +70,10 @@ def fresh(tmp_path: Path) -> Commands:
 
 
 def rows(commands: Commands) -> list[str]:
-    """Everything that the database holds, as SQL, but for the log of who did what: collecting garbage is in it."""
+    """Everything that the database holds, as SQL, but for the audit log and its chain: collecting garbage is in it."""
     with closing(sqlite3.connect(commands.registry / "registry.sqlite")) as connection:
-        return [line for line in connection.iterdump() if not line.startswith('INSERT INTO "actions"')]
+        logged = ('INSERT INTO "actions"', 'INSERT INTO "record_chain"')
+        return [line for line in connection.iterdump() if not line.startswith(logged)]
 
 
 def blobs(commands: Commands) -> list[Digest]:

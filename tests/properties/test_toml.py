@@ -2,8 +2,10 @@
 
 import random
 import tomllib
+import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +26,10 @@ ORDER, ROWS = ("name", "files"), ("files",)
 
 @given(documents)
 def test_what_is_written_is_read_back(document: dict[str, Any]) -> None:
-    found = tomllib.loads(toml.dumps(document, ORDER, ROWS))
+    text = toml.dumps(document, ORDER, ROWS)
+    found = tomllib.loads(text)
     assert repr(ordered(found)) == repr(ordered(document))
+    assert repr(toml.loads(text)) == repr(found)
 
 
 @given(documents, st.randoms(use_true_random=False))
@@ -48,3 +52,47 @@ def shuffled(value: Any, order: random.Random) -> Any:  # noqa: ANN401 - any par
     keys = list(value)
     order.shuffle(keys)
     return {key: shuffled(value[key], order) for key in keys}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * 17) + " = 1",
+        "[" + ".".join(["a"] * 400_000) + "]",
+        "[[" + " . ".join(["a"] * 400_000) + "]]",
+        "x = {" + ".".join(['"a"'] * 400_000) + " = 1}",
+        "x = 'a # b' # '\n" + ".".join(["'a'"] * 400_000) + " = 1",
+        "a" * 4_000_000,
+        "a " * 2_000_000,
+        '"\\"' * 1_000_000,
+        'x = """\n"""\n' + ".".join(["a"] * 400_000) + " = 1",
+        "x = '''\n'''\n" + ".".join(["a"] * 400_000) + " = 1",
+        "x = " + "[" * 400_000,
+    ],
+    ids=[
+        "17",
+        "table",
+        "rows",
+        "inline",
+        "literal",
+        "word",
+        "words",
+        "quotes",
+        "multi-line",
+        "literal lines",
+        "nested",
+    ],
+)
+def test_keys_of_many_parts_are_refused_before_they_cost_anything(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"."):
+            toml.loads(text)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_sixteen_parts_and_dots_in_strings_are_read() -> None:
+    text = ".".join(["a"] * 16) + ' = "' + ".".join(["a"] * 400) + '"  # ' + ".".join(["a"] * 400)
+    assert toml.loads(text) == tomllib.loads(text)

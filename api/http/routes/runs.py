@@ -149,7 +149,7 @@ def routes(service: Service) -> Router:
         if text is not None and await service.work.look_up(registry.records.hiding, id_) is not None:
             text = None
         if text is None:
-            run = await service.work.look_up(registry.records.get, id_)
+            run = await service.work.do(registry.records.get, id_)  # it may recompute the figures
             text = msgspec.json.encode(wire.run_on_wire(run))
             unverified = run.evidence is not None and run.evidence.state != "verified"
             if run.end is None or run.hidden is not None or unverified:

@@ -13,6 +13,7 @@ from artifacts.errors import InvalidInputError
 from evaluator.harness.account import describe_account, describe_phase, describe_probe, describe_starts, describe_sweep
 from evaluator.harness.loadgen_log import Log, read_log
 from evaluator.harness.trace import agreement
+from evaluator.runner.trust import InvalidLoadError
 from evaluator.statistics.samples import read_columns, samples_of
 from evaluator.statistics.timing import Performance
 
@@ -52,6 +53,7 @@ def read_phase(
 
     Raises:
         InvalidInputError: Samples or the log are missing or malformed, or the result states something else.
+        InvalidLoadError: LoadGen logged an error, or a minimum that was not met.
     """
     if stated is None:
         return None
@@ -70,6 +72,8 @@ def read_phase(
         told = {} if log is None else _account(log, columns, scenario)
     except (ValueError, KeyError, IndexError, TypeError, OSError, RecursionError) as error:
         raise InvalidInputError(f"the samples or the log of the {phase.name} phase are malformed: {error}") from error
+    if log is not None and log.errors:
+        raise InvalidLoadError(f"LoadGen logged {len(log.errors)} errors: {shown(log.errors[0])}")
     _check_equal(phase.name, stated, facts)
     _check_equal(f"{phase.name}: loadgen", account or {}, told)
     duration: float = facts["duration_s"] if facts else stated["duration_s"]

@@ -17,7 +17,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.runner.ending import Failure
 from evaluator.runner.results import LARGEST_RESULT, Result, parse_result
 from evaluator.runner.surroundings import misfit
-from evaluator.runner.trust import check_times
+from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times
 from evaluator.statistics.calls import describe_calls
 from evaluator.statistics.figures import Metric
 from evaluator.statistics.metrics import Right, summarise
@@ -117,6 +117,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], store: BlobStore, fo
     evidence = _Evidence(subject, result, document, files)
     try:
         phases = evidence.phases()
+        check_audits(document)
         check_times(subject.lock, phases)
         scores = score_predictions(subject.lock, subject.manifests, files, store, folder)
         quality = evidence.quality(*scores)
@@ -125,7 +126,8 @@ def _recompute(subject: Subject, files: Mapping[str, Path], store: BlobStore, fo
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
-        return replace(facts, failure=Failure("crash", error.what))
+        is_invalid = isinstance(error, InvalidLoadError)
+        return replace(facts, failure=Failure("loadgen-invalid" if is_invalid else "crash", error.what))
     timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
     return replace(facts, metrics=metrics, calls=calls, claimed=sum(one.duration for one in timed))
 
@@ -195,6 +197,7 @@ class _Evidence:
             return None
         try:
             found = find_peak(peak.probes)
+            check_probes(self.subject.lock.scenario, peak.probes)
         except (KeyError, TypeError) as error:
             raise InvalidInputError(f"the probes of the peak are malformed: {error}") from error
         if found != (peak.qps, peak.failed_qps):

@@ -6,6 +6,9 @@ from typing import Any
 
 from .tables import JobError, at_least, demanded
 
+ROUNDS = 10
+"""How many turns each batch of a sweep has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:

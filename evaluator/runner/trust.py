@@ -1,10 +1,12 @@
 """Which figures of a run the model itself could have made, and what the runner can say against them."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
+from evaluator.harness.scenarios import ROUNDS
 from evaluator.records.runs import Isolation, Run
 from evaluator.runner.choice import carries_code
 from evaluator.runner.ending import Failure
@@ -15,13 +17,17 @@ from registry.manifests import Model
 from registry.metrics import is_quality
 
 if TYPE_CHECKING:  # numpy and scipy
-    from evaluator.statistics.timing import Phases
+    from evaluator.statistics.timing import Performance, Phases
 
 _SEQUENTIAL = ("single_stream", "multi_stream")
 _SLACK = 0.01
 """What two clocks may differ by, as a share."""
 _SHORT = 0.1
 """By what share a phase may seem shorter than LoadGen says: our clock begins with the first call."""
+
+
+class InvalidLoadError(InvalidInputError):
+    """LoadGen logged an error, or an audit caught the model: the run has failed, whatever its result says."""
 
 
 def self_reported(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
@@ -73,20 +79,84 @@ def check_times(lock: Lock, phases: "Phases") -> None:
         phases: What was claimed.
 
     Raises:
-        InvalidInputError: calls that follow one another took longer than their phase, or there are fewer queries or a
-            shorter phase than LoadGen accepts.
+        InvalidInputError: Calls that follow one another took longer than their phase, or a phase has fewer queries,
+            samples, calls or processes, or less time, than the scenario demands.
     """
-    timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
-    name = lock.scenario["name"]
-    if name not in _SEQUENTIAL:
+    for one in (phases.performance, phases.pipeline):
+        if one is not None:
+            _check_sequence(lock.scenario, one)
+            _check_minima(lock.scenario, one)
+
+
+def _check_sequence(scenario: Mapping[str, Any], phase: "Performance") -> None:
+    if scenario["name"] not in _SEQUENTIAL:
         return
-    for one in timed:
-        calls = float(one.samples.latency.sum())
-        if calls > one.duration * (1 + _SLACK):
+    calls = float(phase.samples.latency.sum())
+    if calls > phase.duration * (1 + _SLACK):
+        raise InvalidInputError(
+            f"the harness says that calls one after the other took {calls:.6g} s of {phase.duration:.6g} s"
+        )
+
+
+def _check_minima(scenario: Mapping[str, Any], phase: "Performance") -> None:
+    """Raise where a phase measured less than its scenario demands; each scenario has minima of its own."""
+    for made, least, things in _counts(scenario, phase):
+        if made < least:
+            raise InvalidInputError(f"the harness says that it made {made} {things}, too few: {least} are the least")
+    if phase.duration < float(scenario.get("min_duration", 0)) * (1 - _SHORT):
+        raise InvalidInputError(f"the harness says that it measured for {phase.duration:.6g} s, too short a time")
+
+
+def _counts(scenario: Mapping[str, Any], phase: "Performance") -> Iterator[tuple[int, int, str]]:
+    """Yield what a phase has, the least that its scenario demands, and what is counted."""
+    rows, more = len(phase.samples.latency), phase.samples.more
+    if "min_queries" in scenario:
+        yield rows, int(scenario["min_queries"]), "queries"
+    if "min_samples" in scenario:  # one query of all samples, with a row a call; an older harness left no sizes of them
+        made = int(more["samples"].sum()) if "samples" in more else rows * int(scenario.get("batch", 1))
+        yield made, int(scenario["min_samples"]), "samples"
+    if "repeats" in scenario:
+        yield rows, int(scenario["repeats"]), "starts of a process"
+    for batch in scenario.get("batches", ()):
+        made = int((more["batch"] == batch).sum()) if "batch" in more else 0
+        yield made, ROUNDS, f"calls of the batch {batch}"
+
+
+def check_probes(scenario: Mapping[str, Any], probes: Iterable[Mapping[str, Any]]) -> None:
+    """Raise where a probe of a peak that counts as valid made fewer queries than its scenario demands.
+
+    Args:
+        scenario: The scenario of the lock.
+        probes: The probes as the result states them.
+
+    Raises:
+        InvalidInputError: There is such a probe.
+        KeyError, TypeError: A probe is malformed.
+    """
+    least = int(scenario.get("min_queries", 0))
+    for probe in probes:
+        if probe["valid"] and probe["queries"] < least:
             raise InvalidInputError(
-                f"the harness says that calls one after the other took {calls:.6g} s of {one.duration:.6g} s"
+                f"the harness says that a probe made {probe['queries']} queries, too few: {least} are the least"
             )
-        if len(one.samples.latency) < int(lock.scenario.get("min_queries", 0)):
-            raise InvalidInputError(f"the harness says that it made {len(one.samples.latency)} queries, too few")
-        if one.duration < float(lock.scenario.get("min_duration", 0)) * (1 - _SHORT):
-            raise InvalidInputError(f"the harness says that it measured for {one.duration:.6g} s, too short a time")
+
+
+def check_audits(result: Mapping[str, Any]) -> None:
+    """Raise where an audit caught the model, in whatever phase.
+
+    Args:
+        result: The harness's account of a run that is done.
+
+    Raises:
+        InvalidLoadError: An audit caught the model.
+    """
+    for place in _caught("audits", result.get("audits")):
+        raise InvalidLoadError(f"the harness says that the run is done, and that {place} caught the model")
+
+
+def _caught(place: str, audit: object) -> Iterator[str]:
+    if isinstance(audit, Mapping):
+        if audit.get("caught"):
+            yield place
+        for name, part in audit.items():
+            yield from _caught(f"{place}.{name}", part)

@@ -19,7 +19,7 @@ from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.predictions import Agreed
 from evaluator.records.runs import SELF_REPORTED, Isolation, Run
 from evaluator.records.verdicts import judge
-from evaluator.runner.trust import check_times, overrun, self_reported
+from evaluator.runner.trust import check_probes, check_times, overrun, self_reported
 from evaluator.statistics.samples import Samples
 from evaluator.statistics.timing import Performance, Phases
 from registry.lockfile import Lock
@@ -146,6 +146,50 @@ def test_times_that_cannot_be_true_are_refused(found: Phases, message: str) -> N
     with pytest.raises(InvalidInputError, match=message):
         check_times(lock, found)
     check_times(lock, phases(2, 0.001))
+
+
+def measured(queries: int, duration: float = 10, **more: list[int]) -> Phases:
+    columns = {name: np.asarray(values, np.int64) for name, values in more.items()}
+    samples = Samples(np.full(queries, 0.001), more=columns)
+    return Phases(None, Performance(samples, 1, duration), None)
+
+
+SERVER = {"name": "server", "min_queries": 300, "min_duration": 2, "target_qps": 100, "target_latency": 0.1}
+OFFLINE = {"name": "offline", "batch": 4, "min_samples": 100, "min_duration": 2}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "honest", "found", "message"),
+    [
+        (SERVER, measured(300), measured(12), "12 queries, too few: 300"),
+        (SERVER, measured(300), measured(300, 0.5), "0.5 s, too short a time"),
+        (OFFLINE, measured(25, samples=[4] * 25), measured(25, samples=[3] * 25), "75 samples, too few: 100"),
+        (OFFLINE, measured(25), measured(24), "96 samples, too few: 100"),
+        (OFFLINE, measured(25), measured(25, 0.5), "0.5 s, too short a time"),
+        ({"name": "cold_start", "repeats": 5}, measured(5), measured(4), "4 starts of a process, too few: 5"),
+        (
+            {"name": "batch_sweep", "batches": [1, 2]},
+            measured(20, batch=[1] * 10 + [2] * 10),
+            measured(20, batch=[1] * 11 + [2] * 9),
+            "9 calls of the batch 2, too few: 10",
+        ),
+        ({"name": "accuracy", "batch": 1}, measured(1), None, ""),
+    ],
+)
+def test_a_phase_with_less_than_its_scenario_demands_is_refused(
+    scenario: dict[str, Any], honest: Phases, found: Phases | None, message: str
+) -> None:
+    lock = msgspec.structs.replace(locked("1.1.0")[0], scenario=scenario)
+    check_times(lock, honest)
+    if found is not None:
+        with pytest.raises(InvalidInputError, match=message):
+            check_times(lock, found)
+
+
+def test_a_probe_that_counts_needs_its_queries() -> None:
+    check_probes(SERVER, [{"valid": True, "queries": 300}, {"valid": False, "queries": 10}])
+    with pytest.raises(InvalidInputError, match="a probe made 299 queries, too few: 300"):
+        check_probes(SERVER, [{"valid": True, "queries": 299}])
 
 
 def test_a_run_that_measured_for_longer_than_it_ran_has_failed() -> None:

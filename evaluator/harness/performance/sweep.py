@@ -16,7 +16,7 @@ from ..job import Job
 from ..pipeline import Prediction
 from ..predictions import PREDICTIONS
 from ..reports import Progress
-from ..scenarios import BatchSweep
+from ..scenarios import ROUNDS, BatchSweep
 from .loaded import Loaded
 from .meter import Columns, Meter, save
 from .nulls import overhead
@@ -25,7 +25,6 @@ from .piped import Whole
 from .queried import SAMPLES, audit_caching
 from .stage import Stage, open_stage, warm_up
 
-ROUNDS = 10
 # A turn is at least so many calls and so long, unless it takes too long for that.
 _CALLS_A_TURN = 5
 _SECONDS_A_TURN = 0.1

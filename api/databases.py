@@ -159,9 +159,10 @@ def check(database: "Engine", noted: "Head | None" = None) -> "DatabaseReport":
     """
     from migrations.comparison import find_changes  # noqa: PLC0415 - `verify` and `backup` alone need it
     from migrations.schema import METADATA  # noqa: PLC0415
+    from migrations.text_limits import text_limits  # noqa: PLC0415
     from registry.catalogue.integrity import check_database  # noqa: PLC0415
 
-    return check_database(database, METADATA, noted, find_changes)
+    return check_database(database, METADATA, noted, find_changes, text_limits())
 
 
 def describe(database: "Engine", home: Path) -> str:

@@ -68,7 +68,7 @@ def upgrade_statements(home: Path) -> list[str]:
     Raises:
         BenchlockError: As ``upgrade_registry``.
     """
-    with _opened(home) as database, writing(database) as connection:
+    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
         _refuse_newer(revision(connection))
         with recorded_statements(connection) as statements:
             upgrade_within(connection)

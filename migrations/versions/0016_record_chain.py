@@ -1,6 +1,7 @@
 """The chain of records, with an entry for every record that is there already.
 
-Written out in full: a revision says what the schema was when it was made, whatever the table modules say later.
+The tables are written out: a revision says what the schema was when it was made, whatever the table modules say later.
+The form of an entry is that of ``registry.catalogue.chain``, which checks it: one form holds for all entries there are.
 """
 
 import sqlalchemy as sa

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from registry.catalogue import text_limits
+from registry.catalogue.chain import BATCH, Head, chain_entry
 from registry.catalogue.columns import TEXT, WHOLE, letters
 from registry.catalogue.guards import Guard, leftovers, triggers
 
@@ -17,6 +18,7 @@ depends_on = None
 
 KEY = ("kind", "subject", "position")
 GUARD = Guard("hidings", (KEY,))
+CHAIN_GUARD = Guard("record_chain", (("seq",), ("kind", "key")))
 LIMITS = text_limits.TextLimits("hidings", (("reason", 4000),))
 
 
@@ -38,10 +40,49 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it; the triggers of SQLite go with their table."""
+    """Drop it, with its entries of the chain; the triggers of SQLite go with their table."""
+    unchain()
     dialect = op.get_context().dialect.name
     for statement in text_limits.leftovers(LIMITS, dialect):
         op.execute(statement)
     op.drop_table("hidings")
     for statement in leftovers(GUARD, dialect):
+        op.execute(statement)
+
+
+def unchain() -> None:
+    """Remove the entries of hidings, and link those that came after them anew, in their order and with their digests."""
+    connection = op.get_bind()
+    chain = sa.Table("record_chain", sa.MetaData(), autoload_with=connection)
+    hidings = chain.c.kind == "hidings"
+    first = connection.execute(sa.select(sa.func.min(chain.c.seq)).where(hidings)).scalar()
+    if first is None:
+        return
+    guard(active=False)
+    connection.execute(chain.delete().where(hidings))
+    before = connection.execute(sa.select(chain.c.seq, chain.c.link).where(chain.c.seq == first - 1)).first()
+    head, last = Head(0, "") if before is None else Head(*before), first
+    change = chain.update().where(chain.c.seq == sa.bindparam("old"))
+    following = sa.select(chain).order_by(chain.c.seq).limit(BATCH)
+    while rows := connection.execute(following.where(chain.c.seq > last)).all():
+        changes = []
+        for row in rows:
+            entry = chain_entry(head, row.kind, row.key, row.digest)
+            head, last = Head(entry["seq"], entry["link"]), row.seq
+            changes.append({"old": last, "seq": head.seq, "link": head.link})
+        connection.execute(change.values(seq=sa.bindparam("seq"), link=sa.bindparam("link")), changes)
+    guard(active=True)
+
+
+def guard(*, active: bool) -> None:
+    """Turn the triggers on and off that let nobody change the chain."""
+    dialect = op.get_context().dialect.name
+    made = triggers(CHAIN_GUARD, dialect)
+    if dialect == "sqlite":
+        statements = made.values() if active else [f"DROP TRIGGER {name}" for name in made]
+    else:
+        change = "ENABLE ALWAYS" if active else "DISABLE"
+        names = [name for name, statement in made.items() if statement.startswith("CREATE TRIGGER ")]
+        statements = [f"ALTER TABLE record_chain {change} TRIGGER {name}" for name in names]
+    for statement in statements:
         op.execute(statement)

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, MetaData
 
 from artifacts.errors import IntegrityError, UnavailableError
-from registry.catalogue import check_postgresql, check_sqlite
+from registry.catalogue import check_postgresql, check_sqlite, text_limits
 from registry.catalogue.chain import (
     BATCH,
     Head,
@@ -24,6 +24,7 @@ from registry.catalogue.chain import (
 from registry.catalogue.damage import damaged
 from registry.catalogue.database import reading
 from registry.catalogue.guards import guards, missing
+from registry.catalogue.text_limits import TextLimits
 
 MOST: Final = 100
 """Errors that are reported of one kind of check: a damaged page may hold a thousand records."""
@@ -41,7 +42,11 @@ class DatabaseReport:
 
 
 def check_database(
-    engine: Engine, metadata: MetaData, noted: Head | None = None, find_changes: Find | None = None
+    engine: Engine,
+    metadata: MetaData,
+    noted: Head | None = None,
+    find_changes: Find | None = None,
+    limits: Iterable[TextLimits] = (),
 ) -> DatabaseReport:
     """Check the database by its own means, then its guards, the chain of records and every record.
 
@@ -50,10 +55,12 @@ def check_database(
         metadata: All tables of the schema.
         noted: A head of the chain that was noted before, which must still be in it.
         find_changes: What finds the changes of the schema, for this module knows none of the revisions.
+        limits: The limits of texts that the database has to enforce.
     """
 
     def check_guards(connection: Connection) -> Iterator[IntegrityError]:
-        return (damaged(f"the trigger {one} is missing or changed") for one in missing(connection, guards(metadata)))
+        lacking = (*missing(connection, guards(metadata)), *text_limits.missing(connection, limits))
+        return (damaged(f"the trigger {one} is missing or changed") for one in lacking)
 
     checks: list[_Check] = [
         *([lambda connection: map(damaged, find_changes(connection))] if find_changes else []),

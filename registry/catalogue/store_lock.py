@@ -76,11 +76,22 @@ class DatabaseStoreLock:
         if not self._turn.acquire(timeout=-1 if patience is None else patience):
             raise self._timeout(patience or 0)
         try:
-            if not self._writers:
+            if self._session is None or not self._is_alive(self._session):
+                if self._session is not None:
+                    _end(self._session)
+                    self._session = None
                 self._session = self._locked_session("pg_try_advisory_lock_shared")
             self._writers += 1
         finally:
             self._turn.release()
+
+    def _is_alive(self, session: Connection) -> bool:
+        try:
+            with translated(self._engine()):
+                session.execute(text("SELECT 1"))
+        except UnavailableError:  # the session has ended, and with it the lock
+            return False
+        return True
 
     def _leave(self) -> None:
         with self._turn:

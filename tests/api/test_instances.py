@@ -41,7 +41,7 @@ def test_a_second_service_on_sqlite_is_refused_and_hears_who_has_it(tmp_path: Pa
     registry = tmp_path / "registry"
     commands = Commands(registry)
     with service(registry) as served:
-        for words in (("serve", "--open", "--port", "1"), ("db", "upgrade")):
+        for words in (("serve", "--open", "--port", "1"), ("db", "upgrade"), ("db", "upgrade", "--dry-run")):
             error = commands.error(1, *words)
             assert f"process {served.process.pid} on {socket.gethostname()}, since 20" in error["message"]
         assert commands.done("list") == {"artifacts": []}  # commands go on beside it

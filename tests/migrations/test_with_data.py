@@ -1,6 +1,7 @@
 """Down and up again with rows in every table: what a lower revision can hold stays, what is derived is made anew."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,11 +9,16 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, select, text
 
+from artifacts.digest import digest_bytes
+from evaluator.records.hidings import insert_hiding
+from evaluator.records.runs import RunId
 from migrations import HEAD, configure, revision, upgrade
 from migrations.schema import METADATA
-from registry.catalogue.chain import record_kinds, walk_chain
+from registry.access.log import note
+from registry.catalogue.chain import Head, chain_entry, record_kinds, walk_chain
 from registry.catalogue.database import reading, writing
 from registry.catalogue.guards import guards, missing
+from registry.catalogue.integrity import check_database
 from registry.catalogue.statements import spelled
 from registry.catalogue.tables import record_chain
 from tests.support.rows import EVERY, row
@@ -50,6 +56,15 @@ def within(found: Content, other: Content) -> Content:
     }
 
 
+def chain_rows(connection: Connection) -> None:
+    """Insert an entry for the one row of each kind, hidings in their midst."""
+    head = Head(0, "")
+    for kind in record_kinds(METADATA):
+        entry = chain_entry(head, kind.name, "a", digest_bytes(kind.name.encode()))
+        connection.execute(record_chain.insert(), entry)
+        head = Head(entry["seq"], entry["link"])
+
+
 @pytest.mark.databases
 def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine) -> None:
     with writing(database) as connection:
@@ -57,6 +72,7 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
             columns, marks = ", ".join(f'"{column}"' for column in values), ", ".join(f":{column}" for column in values)
             statement = f"INSERT INTO {name} ({columns}) VALUES ({marks})"
             connection.exec_driver_sql(spelled(statement, connection.dialect.name), values)
+        chain_rows(connection)
         before = content(connection)
         steps = [one.revision for one in ScriptDirectory.from_config(configure(connection)).walk_revisions()]
     assert all(len(found) == 1 for found in before.values())
@@ -73,10 +89,25 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
             chained = connection.execute(select(record_chain.c.kind).order_by(record_chain.c.seq)).scalars().all()
             assert not list(walk_chain(connection))
         records = {kind.name for kind in record_kinds(METADATA)}
-        if step < "0016":  # whose upgrade makes the chain of what is there
-            assert sorted(chained) == sorted(name for name in records if again[name])
+        assert sorted(chained) == sorted(name for name in records if again[name])
         assert within(again, lower) == lower
         assert {name: again[name] for name in DERIVED} == {name: before[name] for name in DERIVED}
         assert not [name for name in again.keys() - lower.keys() - DERIVED if again[name]]
         before = again
     assert before["versions"]
+
+
+@pytest.mark.databases
+def test_what_a_downgrade_drops_leaves_the_chain_whole_and_can_be_written_again(database: Engine) -> None:
+    run, at = RunId("run/" + "0" * 26), datetime(2026, 1, 1, tzinfo=UTC)
+    with writing(database) as connection:
+        note(connection, "before", "x", at)
+        insert_hiding(connection, run, "wrong data", at)
+    with writing(database) as connection:
+        command.downgrade(configure(connection), "0017")
+        assert not list(walk_chain(connection))
+    upgrade(database)
+    assert check_database(database, METADATA).damaged == ()
+    with writing(database) as connection:
+        insert_hiding(connection, run, "wrong data", at)
+    assert check_database(database, METADATA).damaged == ()

@@ -135,6 +135,25 @@ def test_a_session_that_the_server_ended_is_replaced(engine: Engine, others: Dat
     PATIENCE.reset(token)
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_writer_that_joins_others_takes_the_lock_again_that_was_lost(
+    engine: Engine, others: DatabaseStoreLock
+) -> None:
+    own = lock_of(engine)
+    with own.held(alone=False):
+        with engine.connect() as connection:
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+            )
+        with own.held(alone=False), pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+            pass
+    with others.held(alone=True):
+        pass
+
+
 def test_a_collection_whose_session_has_ended_deletes_nothing(engine: Engine, address: str, tmp_path: Path) -> None:
     catalogue = Catalogue(engine, now)
     store = LocalStore(tmp_path, DatabaseStoreLock(lambda: engine))

@@ -51,7 +51,7 @@ def downgrade() -> None:
 
 
 def unchain() -> None:
-    """Remove the entries of hidings, and link those that came after them anew, in their order and with their digests."""
+    """Remove the entries of hidings, and link those after them anew, in their order and with their digests."""
     connection = op.get_bind()
     chain = sa.Table("record_chain", sa.MetaData(), autoload_with=connection)
     hidings = chain.c.kind == "hidings"

@@ -13,10 +13,14 @@ _SECONDS_BETWEEN_LINES = 0.5
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write ``document``; whoever sees the file sees all of it."""
+    """Write ``document``; whoever sees the file sees all of it.
+
+    A lone surrogate, which a message of foreign code may have in it, is written as a question mark: no reader of JSON
+    needs to take half a character.
+    """
     draft = path.with_name(path.name + ".draft")
-    with draft.open("w", encoding="utf-8") as stream:
-        json.dump(document, stream, indent=1, sort_keys=True)
+    with draft.open("w", encoding="utf-8", errors="replace") as stream:
+        json.dump(document, stream, indent=1, sort_keys=True, ensure_ascii=False)
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(path)

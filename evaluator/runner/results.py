@@ -27,6 +27,8 @@ FILES = {
 """What is kept of a run, by role: where the harness leaves it."""
 
 LARGEST_RESULT = 16 << 20
+DEEPEST_RESULT = 64
+"""How deeply tables and lists of a result may lie in one another."""
 
 FailureClass = Literal[
     "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine", "output"
@@ -125,15 +127,31 @@ def parse_result(content: bytes) -> tuple[Result, dict[str, Any]]:
     """
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])
+        _check_nesting(document)
         if document.get("schema") != SCHEMA:
             found = document.get("schema")
             raise InvalidInputError(f"the harness left a {RESULT} of schema {found!r}; this version reads {SCHEMA}")
         result = msgspec.convert(document, Result)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the harness left a {RESULT} that is none: {error}") from error
+    except RecursionError as error:
+        raise InvalidInputError(_TOO_DEEP) from error
     if (result.outcome == "failed") != (result.failure is not None):
         raise InvalidInputError(f"the harness left a {RESULT} whose outcome and failure contradict each other")
     return result, document
+
+
+_TOO_DEEP = f"the harness left a {RESULT} that is none: it is nested more than {DEEPEST_RESULT} levels deep"
+
+
+def _check_nesting(document: dict[str, Any]) -> None:
+    level: list[Any] = [document]
+    for _ in range(DEEPEST_RESULT):
+        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise InvalidInputError(_TOO_DEEP)
 
 
 def open_output(output: Path, path: str) -> BinaryIO | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from artifacts.errors import InvalidInputError
+from evaluator.harness.reports import write_json
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.results import RESULT, Failed, Result, open_output, read_result
 
@@ -74,6 +75,25 @@ def test_bytes_that_are_no_result_are_said(tmp_path: Path, content: bytes) -> No
     (tmp_path / RESULT).write_bytes(content)
     with pytest.raises(InvalidInputError, match="that is none"):
         read_result(tmp_path)
+
+
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_a_result_that_is_nested_too_deeply_is_said(tmp_path: Path, depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    (tmp_path / RESULT).write_bytes(json.dumps(DOCUMENT)[:-1].encode() + b', "more": ' + nested + b"}")
+    with pytest.raises(InvalidInputError, match="that is none: it is nested more than 64 levels deep"):
+        read_result(tmp_path)
+    (tmp_path / RESULT).write_bytes(json.dumps(DOCUMENT)[:-1].encode() + b', "more": [[[[1]]]]}')
+    assert read_result(tmp_path) is not None
+
+
+def test_a_report_with_half_a_character_can_be_read_again(tmp_path: Path) -> None:
+    """As a step's exception may have it in its message."""
+    message = "the step failed: \ud800 and \u00e9 \U0001f600"
+    write_json(tmp_path / RESULT, DOCUMENT | {"outcome": "failed", "failure": {"class": "step", "message": message}})
+    found = read_result(tmp_path)
+    assert found is not None
+    assert found[0].failure == Failed("step", "the step failed: ? and \u00e9 \U0001f600")
 
 
 def test_a_result_beyond_all_bounds_is_not_read(tmp_path: Path) -> None:

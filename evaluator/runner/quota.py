@@ -1,5 +1,6 @@
 """The quota of a run's output folder in bytes and entries, watched while the run writes and checked at its end."""
 
+import logging
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ MAX_ENTRIES = 1024
 
 _FIXED_BYTES = 2 << 30
 _SECONDS_BETWEEN_SCANS = 0.5
+_log = logging.getLogger("benchlock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +47,30 @@ def choose_quota(folder: Path, memory: int, data: int = 0) -> Quota:
 def find_excess(folder: Path, quota: Quota) -> str | None:
     """Return what is wrong with the content of ``folder`` in words, None where it keeps to the quota.
 
-    No link is followed, and the search ends as soon as the quota is exceeded.
+    No link is followed, and the search ends as soon as the quota is exceeded, or comes to what cannot be looked at.
     """
     size = entries = 0
     folders = [folder]
     while folders:
-        with suppress(OSError), os.scandir(folders.pop()) as found:  # a folder may be removed meanwhile
-            for entry in found:
-                with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    entries += 1
-                    if stat.S_ISDIR(status.st_mode):
-                        folders.append(Path(entry.path))
-                    elif stat.S_ISREG(status.st_mode):
-                        size += status.st_size
-                if entries > quota.entries:
-                    return f"more than {quota.entries} files"
-                if size > quota.size:
-                    return f"more than {spell_bytes(quota.size)}"
+        place = folders.pop()
+        try:
+            with os.scandir(place) as found:
+                for entry in found:
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        entries += 1
+                        if stat.S_ISDIR(status.st_mode):
+                            folders.append(Path(entry.path))
+                        elif stat.S_ISREG(status.st_mode):
+                            size += status.st_size
+                    if entries > quota.entries:
+                        return f"more than {quota.entries} files"
+                    if size > quota.size:
+                        return f"more than {spell_bytes(quota.size)}"
+        except (FileNotFoundError, NotADirectoryError):  # it was removed or replaced meanwhile
+            continue
+        except OSError as error:
+            return f"a folder that cannot be read ({error.strerror})"
     return None
 
 
@@ -95,7 +103,11 @@ class OutputWatch:
 
     def _watch(self) -> None:
         while not self._ended.wait(_SECONDS_BETWEEN_SCANS):
-            self.excess = find_excess(self.folder, self.quota)
+            self.excess = self.excess or find_excess(self.folder, self.quota)
             if self.excess is not None:
-                self.stop()
-                return
+                try:
+                    self.stop()
+                except Exception:  # noqa: BLE001 - whatever it is, the run has to end
+                    _log.exception("a run that exceeds its quota cannot be stopped; it is tried again")
+                else:
+                    return

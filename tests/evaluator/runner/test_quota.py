@@ -1,11 +1,13 @@
 """The quota of a run's output: what counts, and that whoever exceeds it is stopped while it writes."""
 
+import errno
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from artifacts.errors import UnavailableError
 from evaluator.runner.quota import OutputWatch, Quota, choose_quota, find_excess
 
 QUOTA = Quota(size=1 << 20, entries=10)
@@ -48,6 +50,35 @@ def test_a_run_is_stopped_while_it_writes(tmp_path: Path) -> None:
             (tmp_path / str(number)).touch()
         assert stopped.wait(60)
     assert watch.excess == "more than 10 files"
+
+
+def test_a_folder_that_cannot_be_read_is_excess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:  # root reads every folder, whatever its mode
+        if path.name == "closed":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return scandir(path)
+
+    monkeypatch.setattr("evaluator.runner.quota.os.scandir", refuse)
+    assert find_excess(tmp_path, QUOTA) == "a folder that cannot be read (Permission denied)"
+
+
+def test_a_stop_that_fails_is_tried_again(tmp_path: Path) -> None:
+    stopped, tries = threading.Event(), list[int]()
+
+    def stop() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise UnavailableError("the engine does not answer")
+        stopped.set()
+
+    with (tmp_path / "big").open("wb") as stream:
+        stream.truncate(2 << 20)
+    with OutputWatch(tmp_path, QUOTA, stop) as watch:
+        assert stopped.wait(60)
+    assert watch.excess == "more than 1MiB"
 
 
 def test_what_is_written_last_is_seen_at_the_end(tmp_path: Path) -> None:

@@ -193,7 +193,9 @@ class SqlQueue:
             held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if held is not None:
                 end = check_over(load_run(connection, run).start, end, moment.at)
-                ending.end_lease(connection, held, ending.ended_by(end), end.failure_message, moment, end)
+                # The message stays with the run, which may be hidden.
+                reason = f"see {run}" if end.failure_class else None
+                ending.end_lease(connection, held, ending.ended_by(end), reason, moment, end)
                 self._clock.note(connection, moment.now)
             else:
                 check_again(load_run(connection, run), end, lease)

@@ -349,8 +349,8 @@ def test_a_failure_that_is_the_answer_ends_the_job(bench: Bench, failure: str) -
     lease = bench.lease(1)
     run = bench.begun(lease)
     failed = bench.queue.commit(lease.fence, run, end("failed", failure))
-    assert (failed.state, failed.failure, failed.run, failed.reason) == ("failed", failure, run, f"it was {failure}")
-    assert bench.queue.explain(job).sentence == f"it failed ({failure}): it was {failure}"
+    assert (failed.state, failed.failure, failed.run, failed.reason) == ("failed", failure, run, f"see {run}")
+    assert bench.queue.explain(job).sentence == f"it failed ({failure}): see {run}"
 
 
 def test_a_crash_is_tried_once_more_elsewhere_and_both_runs_are_kept(bench: Bench) -> None:

@@ -72,7 +72,7 @@ def test_what_the_lock_s_run_ends_with_is_the_answer(site: Site) -> None:
     job = site.submit(failure="golden")
     site.agent().work(once=True)
     failed = site.job(job)
-    assert (failed.state, failed.failure, failed.reason) == ("failed", "golden", "as the lock says")
+    assert (failed.state, failed.failure, failed.reason) == ("failed", "golden", f"see {failed.run}")
 
 
 def test_bytes_that_are_not_as_locked_are_no_run_and_are_tried_elsewhere(site: Site) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from evaluator.records.calls import calls_of
 from evaluator.records.runs import Run
 from evaluator.records.validity import validity_of
-from evaluator.statistics.figures import Calls, Metric
+from evaluator.statistics.figures import Metric
 from registry.metrics import is_bracketed
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "platform": dict(start.platform),
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
         **validity_document(run),
-        "calls": calls_document(calls_of(run)),
+        "calls": calls_document(run),
         "image_id": start.image_id,
         "attempt": start.attempt,
         "started_at": start.started_at.isoformat(),
@@ -67,12 +67,14 @@ def validity_document(run: Run) -> dict[str, Any]:
     return {
         "valid": None if validity is None else validity.valid,
         "invalid_reason": None if validity is None else validity.reason,
+        "valid_self_reported": None if validity is None else validity.self_reported,
     }
 
 
-def calls_document(calls: Calls | None) -> dict[str, Any] | None:
+def calls_document(run: Run) -> dict[str, Any] | None:
     """How the calls were disturbed: ``flagged`` where more than 5 % of them, or of the time in them, were."""
-    if calls is None:
+    calls = calls_of(run)
+    if run.end is None or calls is None:
         return None
     return {
         "n": calls.n,
@@ -80,6 +82,7 @@ def calls_document(calls: Calls | None) -> dict[str, Any] | None:
         "flagged": calls.flagged,
         "without_cpu": calls.without_cpu,
         "scope": calls.scope,
+        "self_reported": run.end.times_self_reported,
         "without_preemption": [metric_document(metric) for metric in calls.undisturbed],
         "cpu_time": [metric_document(metric) for metric in calls.cpu_time],
     }

@@ -54,7 +54,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
             output.echo("of peak_qps: the greatest rate answered and the least that was not; no confidence interval")
     calls = calls_of(run)
     if calls is not None:
-        print_calls(calls)
+        print_calls(calls, flag_of(run))
 
 
 def print_evidence(run: Run) -> None:
@@ -78,18 +78,18 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     output.print_table((title, "value", "95 % interval", "n"), rows)
 
 
-def print_calls(calls: Calls) -> None:
-    """What the calls took that nobody disturbed, and the CPU time of all; and whether they were too much disturbed."""
+def print_calls(calls: Calls, flag: str | None) -> None:
+    """What the calls took that nobody disturbed, and the CPU time of all; with ``flag`` if they were too disturbed."""
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%})"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
     output.echo()
     output.echo(f"{disturbed}; the others, and the CPU time of all:")
     print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
-    if calls.flagged:
+    if flag:
         others = "others used this run's CPUs"
         who = others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
-        output.echo_wrapped(f"flagged: {calls.disturbance}: {who}, and its times say little of the model")
+        output.echo_wrapped(f"flagged: {flag}: {who}, and its times say little of the model")
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
@@ -268,12 +268,13 @@ def _remarks(run: Run) -> Iterator[str]:
     if validity is not None and not validity.valid:
         yield validity.mark
     calls = calls_of(run)
-    if calls is not None and calls.flagged:
+    if run.end is not None and calls is not None and calls.flagged:
+        mark = " (self-reported)" if run.end.times_self_reported else ""
         often = calls.share > DISTURBED_AT_MOST or calls.without_cpu is None
         yield (
-            f"flagged: {calls.share:.0%} of the calls pre-empted"
+            f"flagged: {calls.share:.0%} of the calls pre-empted{mark}"
             if often
-            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU")
+            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU{mark}")
         )
     if run.start.isolation == "process":
         yield "process"

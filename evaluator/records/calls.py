@@ -1,6 +1,7 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,7 +23,10 @@ def calls_document(calls: Calls) -> dict[str, Any]:
 
 
 def calls_of(run: Run) -> Calls | None:
-    """The calls of an ended run, None where its record says nothing of them that can be understood."""
+    """The calls of an ended run, None where its record says nothing of them that can be understood.
+
+    Their figures are marked as self-reported where the run's other times are.
+    """
     if run.end is None or KEY not in run.end.details:
         return None
     try:
@@ -31,10 +35,21 @@ def calls_of(run: Run) -> Calls | None:
         return None
     seconds = [0.0 if one is None else one for one in (found.wall, found.cpu)]
     possible = all(math.isfinite(one) and one >= 0 for one in seconds)
-    return found if possible and 0 <= found.preempted <= found.n and found.n > 0 else None
+    if not possible or not 0 <= found.preempted <= found.n or found.n <= 0:
+        return None
+    return _marked(found) if run.end.times_self_reported else found
+
+
+def _marked(calls: Calls) -> Calls:
+    undisturbed, cpu_time = (
+        tuple(replace(one, self_reported=True) for one in figures) for figures in (calls.undisturbed, calls.cpu_time)
+    )
+    return replace(calls, undisturbed=undisturbed, cpu_time=cpu_time)
 
 
 def flag_of(run: Run) -> str | None:
     """Why a run is flagged, in words; None where it is not."""
     calls = calls_of(run)
-    return calls.disturbance if calls is not None and calls.flagged else None
+    if run.end is None or calls is None or not calls.flagged:
+        return None
+    return calls.disturbance + (" (self-reported)" if run.end.times_self_reported else "")

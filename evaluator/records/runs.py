@@ -20,6 +20,7 @@ from evaluator.evidence.status import EvidenceStatus
 from evaluator.statistics.figures import Metric
 from registry.catalogue.documents import as_json
 from registry.ids import is_id, milliseconds, new_id, time_of
+from registry.metrics import is_quality
 
 RunId = NewType("RunId", str)
 Isolation = Literal["container", "process"]
@@ -110,6 +111,11 @@ class RunEnd:
         if isinstance(marked, list | tuple) and marked:
             metrics = tuple(replace(one, self_reported=True) if one.name in marked else one for one in self.metrics)
             object.__setattr__(self, "metrics", metrics)
+
+    @property
+    def times_self_reported(self) -> bool:
+        """Whether code of the model ran in the process that times calls and keeps LoadGen's account."""
+        return any(one.self_reported and not is_quality(one.name) for one in self.metrics)
 
 
 @dataclass(frozen=True, slots=True)

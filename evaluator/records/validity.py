@@ -18,21 +18,28 @@ _NANOSECONDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """LoadGen's own verdict; ``cause`` in short and ``reason`` in words where it is INVALID."""
+    """LoadGen's own verdict; ``cause`` in short and ``reason`` in words where it is INVALID.
+
+    ``self_reported``: code of the model ran in LoadGen's process.
+    """
 
     valid: bool
     cause: Cause | None = None
     reason: str | None = None
+    self_reported: bool = False
 
     @property
     def mark(self) -> str:
         """The verdict as short as a table wants it."""
-        return "VALID" if self.valid else f"INVALID ({self.cause})"
+        if self.valid:
+            return "VALID (self-reported)" if self.self_reported else "VALID"
+        return f"INVALID ({self.cause}{', self-reported' if self.self_reported else ''})"
 
     @property
     def words(self) -> str:
         """The verdict with its reason."""
-        return "VALID" if self.valid else f"INVALID: {self.reason}"
+        word = ("VALID" if self.valid else "INVALID") + (" (self-reported)" if self.self_reported else "")
+        return word if self.valid else f"{word}: {self.reason}"
 
 
 class _Account(msgspec.Struct):
@@ -57,12 +64,13 @@ def validity_of(run: Run) -> Validity | None:
     verdicts = {phase: _validity(account) for phase, account in found.items()}
     if not verdicts:
         return None
+    reported = run.end is not None and run.end.times_self_reported
     against = {phase: one for phase, one in verdicts.items() if not one.valid}
     if not against:
-        return Validity(valid=True)
+        return Validity(valid=True, self_reported=reported)
     first = next(iter(against.values()))
     told = "; ".join(f"{'' if phase == 'performance' else f'{phase}: '}{one.reason}" for phase, one in against.items())
-    return Validity(valid=False, cause=first.cause, reason=told)
+    return Validity(valid=False, cause=first.cause, reason=told, self_reported=reported)
 
 
 def _accounts(details: Mapping[str, Any]) -> Iterator[tuple[str, _Account]]:

@@ -15,7 +15,7 @@ from artifacts.digest import Descriptor, digest_bytes
 from evaluator.claims import Conditions, judge_claims
 from evaluator.comparing import compare_runs
 from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import Run, RunEnd
+from evaluator.records.runs import SELF_REPORTED, Run, RunEnd
 from evaluator.repeating import repeat
 from evaluator.statistics.figures import Calls, Interval, Metric
 from registry.manifests.model import Model
@@ -139,6 +139,32 @@ def test_a_document_has_the_flag_and_the_figures_without_preemption() -> None:
     assert [(one["name"], one["n"]) for one in calls["without_preemption"]] == [("latency_p50", 810)]
     assert [one["name"] for one in calls["cpu_time"]] == ["cpu_time_p50"]
     assert run_document(run(None))["calls"] is None
+
+
+@pytest.mark.parametrize("end", [END, INVALID], ids=["valid", "invalid"])
+def test_all_that_the_process_of_a_model_with_code_says_is_marked(
+    capsys: pytest.CaptureFixture[str], end: RunEnd
+) -> None:
+    calls = calls_document(dataclasses.replace(CALLS, wall=0.53, cpu=0.09))
+    marked = run(dataclasses.replace(end, details={**end.details, KEY: calls, SELF_REPORTED: ["latency_p50"]}))
+    document = run_document(marked)
+    figures = (*document["calls"]["without_preemption"], *document["calls"]["cpu_time"])
+    assert [one["self_reported"] for one in figures] == [True, True]
+    assert (document["calls"]["self_reported"], document["valid_self_reported"]) == (True, True)
+    print_outcome(marked, LOCK)
+    print_runs([marked], {LOCK.id: LOCK})
+    lines = capsys.readouterr().out.splitlines()
+    for start in ("latency_p50", "cpu_time_p50", "  LoadGen calls it"):
+        found = [line for line in lines if line.startswith(start)]
+        assert found, start
+        assert all("(self-reported)" in line for line in found), found
+    assert "is the most (self-reported)" in " ".join(" ".join(lines).split())
+    assert "the time without the CPU (self-reported)" in lines[-1] or "calls pre-empted (self-reported)" in lines[-1]
+    honest = run_document(run(end))
+    assert (honest["calls"]["self_reported"], honest["valid_self_reported"]) == (False, False)
+    unmarked = dataclasses.replace(end, details={**end.details, SELF_REPORTED: ["top1"]})
+    print_outcome(run(unmarked), LOCK)
+    assert capsys.readouterr().out.count("self-reported") == 1
 
 
 def test_what_stands_beside_a_peak_is_said_to_be_no_confidence_interval(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
 from artifacts.store import BlobStore, read
 from evaluator.evidence.status import FAILURE_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
 from evaluator.records.documents import check_fit, encode_run
@@ -147,7 +148,11 @@ def find_reasons(
     subject = _subject(run, lock, store)
     recomputed = Recomputed()
     if run.end.blobs:
-        recomputed = recompute_once(subject, run.end.blobs, store, scratch, again=again)
+        try:
+            recomputed = recompute_once(subject, run.end.blobs, store, scratch, again=again)
+        except (LimitExceededError, IsolatedFaultError):
+            if run.end.failure_class != "output":  # such a run was recorded as failed, for that very reason
+                raise
     return tuple(map(str, find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))))
 
 

@@ -17,8 +17,8 @@ from evaluator.runner.trust import InvalidLoadError
 from evaluator.statistics.samples import read_columns, samples_of
 from evaluator.statistics.timing import Performance
 
-_LARGEST: Final = 1 << 30
-_LARGEST_LOG: Final = 64 << 20
+LARGEST_SAMPLES: Final = 512 << 20
+LARGEST_LOG: Final = 64 << 20
 _CLOSE: Final = 1e-9
 _NEEDED: Final = ("start_ns", "end_ns", "index", "preempted")
 
@@ -59,7 +59,6 @@ def read_phase(
         return None
     if phase.samples not in files:
         raise InvalidInputError(f"the harness timed {stated['queries']} queries and left no {phase.samples} of them")
-    _check_size(files[phase.samples], _LARGEST)
     columns = read_columns(files[phase.samples])
     samples = samples_of(columns)
     if len(samples.latency) != stated["queries"]:
@@ -109,7 +108,6 @@ def _read_log(phase: Phase, files: Mapping[str, Path], account: Table | None) ->
         return None
     if phase.log not in files:
         raise InvalidInputError(f"the harness tells of LoadGen in the {phase.name} phase and left no {phase.log}")
-    _check_size(files[phase.log], _LARGEST_LOG)
     return read_log(files[phase.log])
 
 
@@ -157,8 +155,3 @@ _MOST_CHARACTERS: Final = 80
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_size(path: Path, most: int) -> None:
-    if path.stat().st_size > most:
-        raise InvalidInputError(f"{path.name} is larger than {most} bytes, which is the most that is read")

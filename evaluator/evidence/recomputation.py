@@ -3,14 +3,30 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, Final
 
+import msgspec
+
 from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
+from artifacts.errors import BenchlockError, InvalidInputError
+from artifacts.isolation.calls import run_isolated
+from artifacts.isolation.frames import pack_error, unpack_error
+from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from artifacts.isolation.server import CallerBlobs
 from artifacts.store import BlobStore, verify
 from evaluator.evidence.definitions import definitions_of
-from evaluator.evidence.phases import PERFORMANCE, PIPELINE, equal, read_first_probe, read_phase, shown
-from evaluator.evidence.scores import UnreadableLabelsError, score_predictions
+from evaluator.evidence.phases import (
+    LARGEST_LOG,
+    LARGEST_SAMPLES,
+    PERFORMANCE,
+    PIPELINE,
+    equal,
+    read_first_probe,
+    read_phase,
+    shown,
+)
+from evaluator.evidence.scores import LARGEST_PREDICTIONS, UnreadableLabelsError, lay_labels, score_predictions
 from evaluator.evidence.workspace import lay_out, open_workspace
 from evaluator.harness.account import find_peak
 from evaluator.records.calls import KEY, calls_document
@@ -18,20 +34,37 @@ from evaluator.runner.ending import Failure
 from evaluator.runner.results import LARGEST_RESULT, Result, parse_result
 from evaluator.runner.surroundings import misfit
 from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times
+from evaluator.runner.verification import read_manifests
 from evaluator.statistics.calls import describe_calls
 from evaluator.statistics.figures import Metric
 from evaluator.statistics.metrics import Right, summarise
 from evaluator.statistics.quality import Judged, judged
 from evaluator.statistics.timing import Peak, Performance, Phases
-from registry.lockfile import Lock, LockedPlatform
+from registry.lockfile import Lock, LockedPlatform, dump, load
 from registry.manifests import Framework, Manifest
+from registry.metrics import is_quality
 from registry.names import Kind
 
+_LARGEST: Final = {
+    "result": LARGEST_RESULT,
+    "predictions": LARGEST_PREDICTIONS,
+    "samples": LARGEST_SAMPLES,
+    "pipeline-samples": LARGEST_SAMPLES,
+    "loadgen-detail": LARGEST_LOG,
+    "pipeline-loadgen-detail": LARGEST_LOG,
+}
+"""Bytes of the blobs that are read, by role."""
 COPIED: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
 """The keys of ``result.json`` that a record's details repeat."""
 SURROUNDINGS: Final = ("python", "threads")
 """The keys of its ``environment`` that they repeat."""
 _SCOPES: Final = ("thread", "process")
+
+LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
+"""The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
+_SIDE_BY_SIDE: Final = BoundedSemaphore(2)
+"""So many recomputations of one process may need that memory at a time."""
+_NEXT: Final = "compare the record on a machine with the version of benchlock that made it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +107,85 @@ class Recomputed:
 def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None) -> Recomputed:
     """Compute what follows from the blobs of a run and the dataset of its lock, and from nothing else.
 
+    The blobs are read in a child process with limits: whoever made the run made them.
+
     Args:
         subject: What the run measured.
         blobs: The blobs by their roles.
-        store: Has them, and the files of the locked dataset.
+        store: Has them, and the manifests and files of the lock.
         scratch: A folder on the store's file system for files of the time of the call; None for any folder.
 
     Raises:
         IntegrityError: A blob is missing, or not what its digest says.
         InvalidInputError: This version cannot recompute figures of this lock.
+        LimitExceededError: The recomputation needs more than ``LIMITS``.
+        IsolatedFaultError: It failed in a way that nothing foresaw.
     """
     definitions_of(subject.lock)
     for role, blob in blobs.items():
+        _check_size(role, blob)
         verify(store, blob.digest, name=f"the blob {role}", size=blob.size)
     with open_workspace(scratch) as folder:
         # Numbers: a role is a text of the record, and no part of a path.
         files = {role: folder / "blobs" / str(number) for number, role in enumerate(blobs)}
         for role, blob in blobs.items():
             lay_out(store, blob, files[role])
-        return _recompute(subject, files, store, folder)
+        arguments = {
+            "lock": dump(subject.lock),
+            "platform": subject.lock.image.platforms.index(subject.platform),
+            "files": {role: str(path.absolute()) for role, path in files.items()},
+            "labels": str((folder / "dataset").absolute()),
+            "missing": _lay_labels(subject, blobs, store, folder / "dataset"),
+        }
+        with _SIDE_BY_SIDE:
+            found = _isolate(arguments, store)
+    return found
 
 
-def _recompute(subject: Subject, files: Mapping[str, Path], store: BlobStore, folder: Path) -> Recomputed:
+def _check_size(role: str, blob: Descriptor) -> None:
+    most = _LARGEST.get(role)
+    if most is not None and blob.size > most:
+        raise LimitExceededError(
+            f"the blob {role} has {blob.size} bytes, and at most {most} are read",
+            where=str(blob.digest),
+            next_step=_NEXT,
+        )
+
+
+def _lay_labels(
+    subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, folder: Path
+) -> dict[str, Any] | None:
+    """Lay the labels out; return the packed error where that cannot be done, for a run that needs none."""
+    if "result" not in blobs or "predictions" not in blobs or not any(map(is_quality, subject.lock.metrics)):
+        return None
+    try:
+        lay_labels(subject.lock, subject.manifests, store, folder)
+    except BenchlockError as error:
+        return pack_error(error)
+    return None
+
+
+def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputed:
+    what = "the recomputation of the figures"
+    try:
+        found = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, what=what, blobs=store)
+        return msgspec.convert(found, Recomputed)
+    except (LimitExceededError, IsolatedFaultError) as error:
+        error.next_step = _NEXT
+        raise
+    except msgspec.ValidationError as error:
+        raise IsolatedFaultError(f"{what} gave values that are none: {error}", next_step=_NEXT) from error
+
+
+def recompute_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
+    """Recompute in a child process, from files that lie there already; the result as plain values."""
+    lock = load(arguments["lock"], "the lock of the run")
+    subject = Subject(lock, lock.image.platforms[arguments["platform"]], read_manifests(lock, blobs))
+    files = {role: Path(path) for role, path in arguments["files"].items()}
+    return msgspec.to_builtins(_recompute(subject, files, Path(arguments["labels"]), arguments["missing"]))
+
+
+def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Recomputed:
     if "result" not in files:
         return Recomputed()
     try:
@@ -119,7 +209,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], store: BlobStore, fo
         phases = evidence.phases()
         check_audits(document)
         check_times(subject.lock, phases)
-        scores = score_predictions(subject.lock, subject.manifests, files, store, folder)
+        scores = _score(subject, files, labels, missing)
         quality = evidence.quality(*scores)
         metrics = summarise(definitions_of(subject.lock), quality, phases)
         calls = evidence.calls(phases.performance)
@@ -130,6 +220,15 @@ def _recompute(subject: Subject, files: Mapping[str, Path], store: BlobStore, fo
         return replace(facts, failure=Failure("loadgen-invalid" if is_invalid else "crash", error.what))
     timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
     return replace(facts, metrics=metrics, calls=calls, claimed=sum(one.duration for one in timed))
+
+
+def _score(
+    subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    if missing is not None:
+        error = unpack_error(missing)
+        raise UnreadableLabelsError(error.what) if isinstance(error, InvalidInputError) else error
+    return score_predictions(subject.lock, subject.manifests, files, labels)
 
 
 def _content(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Quality of stored predictions, computed by the harness's own definition in this process; no model is needed."""
+"""Quality of stored predictions, computed by the harness's own definition; no model is needed."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from registry.manifests import Dataset, Manifest, Model, plain
 from registry.metrics import is_quality
 from registry.names import Kind
 
-_LARGEST: Final = 16 << 30
+LARGEST_PREDICTIONS: Final = 2 << 30
 _OF_FILES: Final = ("image-index", "wav-index", "coco")
 """Formats whose samples are files of their own, which labels do not need."""
 _SEGMENTATION: Final = "semantic-segmentation"
@@ -32,7 +32,7 @@ class UnreadableLabelsError(InvalidInputError):
 
 
 def score_predictions(
-    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], store: BlobStore, scratch: Path
+    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], folder: Path
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Compare the predictions of a run with the labels of the dataset.
 
@@ -40,29 +40,26 @@ def score_predictions(
         lock: Says which metrics and which split.
         manifests: Those of the lock.
         files: The files of the run's blobs, by role.
-        store: Has the files of the dataset.
-        scratch: An empty folder, where the labels are laid out.
+        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
 
     Returns:
         By metric ``n`` with ``correct`` or ``value``, and what each sample adds to a metric that is no count.
 
     Raises:
-        IntegrityError: A file of the dataset is missing.
         InvalidInputError: The predictions are missing or malformed.
+        MemoryError: They do not fit into the memory of this process.
         UnreadableLabelsError: The labels cannot be read here.
     """
     if not any(map(is_quality, lock.metrics)):
         return {}, {}
     if "predictions" not in files:
         raise InvalidInputError("the harness left no predictions")
-    if files["predictions"].stat().st_size > _LARGEST:
-        raise InvalidInputError(f"the predictions are larger than {_LARGEST} bytes, which is the most that is read")
     job: Job = parse_job(job_document(lock, "cpu", manifests))
-    folder = scratch / "dataset"
-    lay_labels(lock, manifests, store, folder)
     try:
         found = score(job, folder, files["predictions"])
     except Failure as error:
+        if error.kind == "out-of-memory":  # of this process: it says nothing of the predictions
+            raise MemoryError from error
         kind = UnreadableLabelsError if error.kind == "load" else InvalidInputError
         raise kind(error.message) from error
     return found.quality, found.measures

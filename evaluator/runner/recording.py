@@ -11,6 +11,7 @@ import msgspec
 
 from artifacts.digest import Descriptor
 from artifacts.errors import InvalidInputError
+from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
 from artifacts.store import BlobStore
 from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from evaluator.runner.ending import Failure, failure_of
@@ -88,7 +89,10 @@ def ended(
     found = Recomputed()
     if "result" in blobs:
         subject = Subject(attempt.lock, attempt.platform, attempt.verified.manifests)
-        found = recompute_once(subject, blobs, store, scratch)
+        try:
+            found = recompute_once(subject, blobs, store, scratch)
+        except (LimitExceededError, IsolatedFaultError) as error:
+            found = Recomputed(failure=Failure("output", error.what))
     failure = failure or found.failure or overrun(found.claimed, ending.ran)
     done = failure is None
     return fit_end(

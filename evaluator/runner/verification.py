@@ -11,7 +11,7 @@ from threading import Lock as Mutex
 from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Advance, Progress
-from artifacts.store import BlobStore, read, verify
+from artifacts.store import BlobReader, BlobStore, read, verify
 from artifacts.trees import TreeEntry, read_tree
 from registry.lockfile import Lock, LockedPlatform
 from registry.manifests import Manifest, parse_published
@@ -33,7 +33,7 @@ class Verified:
     seconds: float
 
 
-def read_manifests(lock: Lock, store: BlobStore) -> Mapping[Kind, Manifest]:
+def read_manifests(lock: Lock, store: BlobReader) -> Mapping[Kind, Manifest]:
     """The manifests that the lock names, verified and parsed.
 
     Raises:

@@ -19,7 +19,7 @@ from evaluator.evidence.examination import find_reasons
 from evaluator.evidence.status import EvidenceStatus, refuse_unverified
 from evaluator.records.documents import check_fit, check_past, decode_run, encode_run
 from evaluator.records.records import keep_imported
-from evaluator.records.runs import Run, RunId
+from evaluator.records.runs import Run, RunId, check_end
 from evaluator.runner.agreement import check_agreement
 from evaluator.runner.verification import read_manifests
 from registry.access.actors import acting
@@ -171,6 +171,8 @@ def _check_evidence(run: Run, lock: Lock, store: BlobStore, scratch: Path | None
     """
     if reasons := find_reasons(run, lock, store, scratch):
         refuse_unverified(run.id, EvidenceStatus("contradicted", reasons))
+    assert run.end is not None
+    check_end(run.start, run.end)
 
 
 def _text(root: Arrived) -> str:

@@ -10,7 +10,7 @@ from api.build import this_build
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
 from api.databases import check, describe
 from api.wiring import Registry, describe_store, now, open_uploads
-from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from artifacts.store import FileStore
 from registry.catalogue.catalogue import Catalogue
 
@@ -136,11 +136,11 @@ class EmbeddedRegistry:
         assert isinstance(target, str)
         return parse_run_id(target)
 
-    def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[IntegrityError]]:
+    def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[BenchlockError]]:
         """Compare records with their evidence, all bytes read again; how many, and those that do not agree."""
-        from evaluator.evidence.status import refuse_unverified  # noqa: PLC0415 - as above
+        from evaluator.evidence.status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
 
-        faults: list[IntegrityError] = []
+        faults: list[BenchlockError] = []
         count = 0
         with progress.task("comparing records with their evidence", len(runs)) as advance:
             for id_ in runs:
@@ -149,7 +149,7 @@ class EmbeddedRegistry:
                     if run.end is not None:
                         count += 1
                         refuse_unverified(id_, self.opened.examiner.compare(run, again=True))
-                except IntegrityError as error:
+                except (IntegrityError, UnverifiedError) as error:
                     faults.append(error)
                 advance(1)
         return count, faults
@@ -233,7 +233,7 @@ def _names_run(target: "str | Lock") -> bool:
     return isinstance(target, str) and target.startswith(RUN_PREFIX)
 
 
-def fault_document(fault: IntegrityError) -> dict[str, Any]:
+def fault_document(fault: BenchlockError) -> dict[str, Any]:
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 

@@ -14,6 +14,7 @@ from evaluator.evidence.status import HOST_FAILURES
 from evaluator.records.runs import SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
+from evaluator.runner.stages import has_stages
 from evaluator.runner.trust import overrun, self_reported
 from evaluator.statistics.figures import Metric
 from registry.catalogue.documents import as_json
@@ -108,7 +109,8 @@ def _expected(run: Run, subject: Subject, recomputed: Recomputed, failure: Failu
     details |= _self_reported(end, subject, isolation)
     # A record has its texts and details truncated to their limits; what is compared has them likewise.
     host = {name: value for name, value in end.details.items() if name in _host_details(end)}
-    fitted = fit_end(replace(end, packages=recomputed.packages, details={**host, **details}))
+    made = replace(end, packages=recomputed.packages, details={**host, **details})
+    fitted = made if _is_older_than_limits(end) else fit_end(made)
     details = {name: value for name, value in fitted.details.items() if name not in _host_details(end)}
     stated_failure = failure if outcome == "failed" else None
     return {
@@ -129,6 +131,11 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
     marked = self_reported(subject.lock, model, isolation)
+    if not has_stages(subject.lock) and SELF_REPORTED not in end.details:
+        return {}  # builds of the time of that harness recorded no mark: it is made on reading
+    stated = end.details.get(SELF_REPORTED)
+    if isinstance(stated, list | tuple) and sorted(map(str, stated)) == sorted(marked):
+        marked = tuple(stated)  # the order is that of the metrics where the lock was made
     return {SELF_REPORTED: list(marked)} if marked else {}
 
 
@@ -144,12 +151,19 @@ def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, lo
     memory = None if run.start.isolation == "process" else limits.bytes
     found = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
     found = found or overrun(recomputed.claimed, float(end.timings.get("run", math.inf)))
-    if found is not None and found.kind == stated.kind and _masked(_fitted(found)) == _masked(stated.message):
+    if found is not None and found.kind == stated.kind and _masked(_fitted(found, end)) == _masked(stated.message):
         return stated
     return found
 
 
-def _fitted(failure: Failure) -> str:
+def _is_older_than_limits(end: RunEnd) -> bool:
+    """Return whether a text or a part of the record is longer than what is recorded now."""
+    return fit_end(end) != end
+
+
+def _fitted(failure: Failure, end: RunEnd) -> str:
+    if _is_older_than_limits(end):
+        return failure.message
     return limits.truncate(failure.message, limits.FAILURE_MESSAGE)
 
 

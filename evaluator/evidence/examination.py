@@ -5,12 +5,14 @@ record: in this process, and of a record that agrees also in a folder of the reg
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock as Mutex
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
@@ -18,7 +20,7 @@ from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
 from artifacts.store import BlobStore, read
 from evaluator.evidence.status import FAILURE_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
 from evaluator.records.documents import check_fit, encode_run
-from evaluator.records.runs import Run, check_end
+from evaluator.records.runs import SELF_REPORTED, Run, check_consistency
 from registry.lockfile import Lock
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 FOLDER: Final = "evidence"
 """The folder in a registry's home: labels while they are read, and which records agreed."""
 SCRATCH: Final = f"{FOLDER}/labels"
-_VERIFIED: Final = "verified-1"
+_VERIFIED: Final = "verified-2"
 """The number grows when the comparison finds more."""
 _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20
@@ -44,6 +46,7 @@ class Examiner:
         self._folder = home / FOLDER
         self._scratch = home / SCRATCH
         self._lock_text = lock_text
+        self._unverified: OrderedDict[Path, EvidenceStatus] = OrderedDict()
 
     def examine(self, run: Run) -> Run:
         """Return the run with the state of its evidence; figures that are not verified are withheld.
@@ -54,10 +57,14 @@ class Examiner:
 
     def examine_list(self, runs: Iterable[Run]) -> tuple[Run, ...]:
         """Examine several runs; past a bound on the bytes that are read for one list, they count as not verified."""
-        left, examined = _BYTES_A_LIST, []
+        return tuple(self.examine_each(runs))
+
+    def examine_each(self, runs: Iterable[Run]) -> Iterator[Run]:
+        """Examine the runs of one list, one after the other, as ``examine_list`` does."""
+        left = _BYTES_A_LIST
         for run in runs:
             if run.end is None or run.evidence is not None:
-                examined.append(run)
+                yield run
                 continue
             if (status := self._recall(run)) is None:
                 size = sum(blob.size for blob in run.end.blobs.values())
@@ -66,9 +73,18 @@ class Examiner:
                     status = EvidenceStatus("unverified", (reason,))
                 else:
                     left -= size
-                    status = self.compare(run)
-            examined.append(_mark(run, status))
-        return tuple(examined)
+                    status = self._compare_once(run)
+            yield _mark(run, status)
+
+    def _compare_once(self, run: Run) -> EvidenceStatus:
+        """Compare, and remember in this process what could not be compared though nothing is damaged."""
+        status = self.compare(run)
+        if status.state == "unverified" and not status.damaged:
+            with _mutex:
+                self._unverified[self._place(run)] = status
+                while len(self._unverified) > _REMEMBERED:
+                    self._unverified.popitem(last=False)
+        return status
 
     def compare(self, run: Run, lock: Lock | None = None, *, again: bool = False) -> EvidenceStatus:
         """Compare an ended run with its blobs now, and remember it if they agree.
@@ -82,20 +98,23 @@ class Examiner:
         try:
             lock = self._lock_of(run) if lock is None else lock
             reasons = find_reasons(run, lock, self._store, self._scratch, again=again)
+            marked = () if reasons else _marks(run, lock, self._store)
         except ContradictionError as error:
             return EvidenceStatus("contradicted", (error.what,), reported)
         except BenchlockError as error:
-            return EvidenceStatus("unverified", (error.what,), reported)
+            return EvidenceStatus("unverified", (error.what,), reported, damaged=isinstance(error, IntegrityError))
         if reasons:
             return EvidenceStatus("contradicted", reasons, reported)
-        self._remember(run)
-        return EvidenceStatus("verified", (), reported)
+        status = EvidenceStatus("verified", (), reported, self_reported=marked)
+        self._remember(run, status)
+        return status
 
     def require(self, run: Run, lock: Lock | None = None) -> None:
         """Raise unless an ended run agrees with its evidence now.
 
         Raises:
-            IntegrityError: It does not, or its evidence is missing.
+            IntegrityError: It does not, or its evidence is missing or damaged.
+            UnverifiedError: It could not be compared here.
         """
         refuse_unverified(run.id, self.compare(run, lock))
 
@@ -110,14 +129,22 @@ class Examiner:
         return lock
 
     def _recall(self, run: Run) -> EvidenceStatus | None:
-        return EvidenceStatus("verified", (), reported_fields(run)) if self._place(run).exists() else None
+        place = self._place(run)
+        with _mutex:
+            if (status := self._unverified.get(place)) is not None:
+                return status
+        try:
+            marked = msgspec.json.decode(place.read_bytes(), type=tuple[str, ...])
+        except (OSError, msgspec.DecodeError):
+            return None
+        return EvidenceStatus("verified", (), reported_fields(run), self_reported=marked)
 
-    def _remember(self, run: Run) -> None:
+    def _remember(self, run: Run, status: EvidenceStatus) -> None:
         """Remember that a record agrees; where the folder cannot be written, it is compared again next time."""
         place = self._place(run)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
+            place.write_bytes(msgspec.json.encode(status.self_reported))
 
     def _place(self, run: Run) -> Path:
         digest = to_hex(digest_bytes(encode_run(run)))
@@ -142,7 +169,7 @@ def find_reasons(
 
     assert run.end is not None
     try:
-        check_end(run.start, run.end)
+        check_consistency(run.start, run.end)
     except InvalidInputError as error:
         return (error.what,)
     subject = _subject(run, lock, store)
@@ -205,6 +232,19 @@ def recompute_once(
     return found
 
 
+def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
+    """Return the metrics that are self-reported by a record that is older than such marks."""
+    from evaluator.runner.stages import has_stages  # noqa: PLC0415 - as above
+    from evaluator.runner.trust import mark_run  # noqa: PLC0415
+
+    assert run.end is not None
+    if has_stages(lock) or SELF_REPORTED in run.end.details or not run.end.metrics:
+        return ()
+    marked = mark_run(run, lock, store).end
+    assert marked is not None
+    return tuple(one.name for one in marked.metrics if one.self_reported)
+
+
 def reported_fields(run: Run) -> tuple[str, ...]:
     """Return the fields of an ended run that nothing can recompute."""
     assert run.end is not None
@@ -217,6 +257,11 @@ def reported_fields(run: Run) -> tuple[str, ...]:
 
 def _mark(run: Run, status: EvidenceStatus) -> Run:
     assert run.end is not None
-    if status.state == "verified":
+    if status.state == "verified" and not status.self_reported:
         return replace(run, evidence=status)
+    if status.state == "verified":
+        metrics = tuple(
+            replace(one, self_reported=one.self_reported or one.name in status.self_reported) for one in run.end.metrics
+        )
+        return replace(run, end=replace(run.end, metrics=metrics), evidence=status)
     return replace(run, end=replace(run.end, metrics=(), details={}), evidence=status)

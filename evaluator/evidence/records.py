@@ -1,6 +1,6 @@
 """The runs of a registry, read only with the state of their evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import Engine
 
@@ -19,5 +19,5 @@ class ExaminedRecords(Records):
     def get(self, run: RunId) -> Run:
         return self._examiner.examine(super().get(run))
 
-    def _examine(self, runs: Sequence[Run]) -> Sequence[Run]:
-        return self._examiner.examine_list(runs)
+    def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
+        return self._examiner.examine_each(runs)

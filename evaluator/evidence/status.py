@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from artifacts.errors import IntegrityError
+from artifacts.errors import IntegrityError, InvalidInputError
 
 State = Literal["verified", "contradicted", "unverified"]
 
@@ -47,11 +47,15 @@ class EvidenceStatus:
             ``unverified``: it could not be compared, since a blob is missing, for example.
         reasons: Each difference, or why nothing could be compared.
         reported: The fields that are reported and not recomputed.
+        self_reported: Names of metrics that code of the model could have made, where the record is too old to say so.
+        damaged: Whether nothing could be compared because a blob is missing or damaged.
     """
 
     state: State
     reasons: tuple[str, ...] = ()
     reported: tuple[str, ...] = REPORTED_FIELDS
+    damaged: bool = False
+    self_reported: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -69,6 +73,12 @@ class EvidenceStatus:
         return f"{'' if self.state == 'contradicted' else 'is '}{self.words}{reasons}"
 
 
+class UnverifiedError(InvalidInputError):
+    """A record could not be compared with its evidence here, where nothing is damaged: a library is missing, say."""
+
+    code = "unverified"
+
+
 def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
     """Raise unless the run agrees with its evidence, as far as anyone compared them.
 
@@ -77,11 +87,19 @@ def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
         status: The state of its evidence; None where nobody compared them.
 
     Raises:
-        IntegrityError: It does not agree, or could not be compared.
+        IntegrityError: It does not agree, or its evidence is missing or damaged.
+        UnverifiedError: It could not be compared for another reason.
     """
-    if status is not None and status.state != "verified":
-        raise IntegrityError(
+    if status is None or status.state == "verified":
+        return
+    if status.state == "unverified" and not status.damaged:
+        raise UnverifiedError(
             f"the record of {run} {status.sentence}",
             where=run,
-            next_step="run the lock again, or ask the one who made the run for it again",
+            next_step="compare it with the version of benchlock that made it, with its libraries (`benchlock doctor`)",
         )
+    raise IntegrityError(
+        f"the record of {run} {status.sentence}",
+        where=run,
+        next_step="run the lock again, or ask the one who made the run for it again",
+    )

@@ -165,10 +165,16 @@ class Records:
         query = query.order_by((runs.c.id if outcome is None or lock is not None else run_ends.c.run).desc())
         with reading(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
-            parts = (_load(connection, ids[at : at + _AT_ONCE]) for at in range(0, len(ids), _AT_ONCE))
-            return tuple(summarize(run) for part in parts for run in self._examine(part))
+        return tuple(map(summarize, self._examine(self._load_parts(ids))))
 
-    def _examine(self, runs: Sequence[Run]) -> Sequence[Run]:
+    def _load_parts(self, ids: Sequence[str]) -> Iterator[Run]:
+        """Load runs a few at a time, each few in a transaction that ends before anybody looks at their evidence."""
+        for at in range(0, len(ids), _AT_ONCE):
+            with reading(self._engine) as connection:
+                part = _load(connection, ids[at : at + _AT_ONCE])
+            yield from part
+
+    def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
         """Return the runs with the state of their evidence, where somebody compares them with it."""
         return runs
 

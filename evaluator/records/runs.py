@@ -229,6 +229,12 @@ def check_end(start: RunStart, end: RunEnd) -> None:
     Raises:
         IncompleteRecordError: something is missing or contradicts; the message names it.
     """
+    check_consistency(start, end)
+    _check_limits(end)
+
+
+def check_consistency(start: RunStart, end: RunEnd) -> None:
+    """Refuse as ``check_end``, apart from the limits of texts: a record may be older than these."""
     gaps = ["outcome"] if end.outcome not in get_args(Outcome) else []
     if end.ended_at.tzinfo is None or end.ended_at.astimezone(UTC) < start.started_at:
         gaps.append("ended_at (before the start, or without a zone)")
@@ -245,7 +251,6 @@ def check_end(start: RunStart, end: RunEnd) -> None:
     gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
     gaps += [f"blobs: the role {role!a:.80}" for role in end.blobs if not _ROLE.fullmatch(role)]
     _refuse(start.id, gaps)
-    _check_limits(end)
 
 
 def _check_limits(end: RunEnd) -> None:

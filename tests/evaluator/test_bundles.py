@@ -339,7 +339,7 @@ def test_a_run_of_the_same_id_and_other_content_is_refused(
 ) -> None:
     empty.take(bundle)
     assert original.run.end is not None
-    other = replace(original.run, end=replace(original.run.end, timings={**original.run.end.timings, "run": 0.5}))
+    other = replace(original.run, end=replace(original.run.end, timings={**original.run.end.timings, "run": 2.5}))
     path = Bundled(original.lock, other, original.store).create(tmp_path / "other.tar")
     error = empty.refuse(path)
     assert isinstance(error, IntegrityError)

@@ -1,0 +1,76 @@
+"""Records as older builds wrote them stay readable: long texts, and no mark on figures of models with code."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from artifacts import limits
+from artifacts.errors import IntegrityError
+from artifacts.local import LocalStore
+from evaluator.evidence.examination import Examiner
+from evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
+from evaluator.records.runs import SELF_REPORTED, Run
+from registry.lockfile import Lock, dump
+from registry.manifests.identity import content
+from tests.support.evidence import IDX, make_run
+from tests.support.variants import variant
+
+LONG = "it fell: " + "x" * 20_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "blobs")
+
+
+def made(store: LocalStore, tmp_path: Path) -> tuple[Run, Examiner, Lock]:
+    kept = variant({"files": IDX, "request": {"metrics": ["top1", "latency"]}})
+    for manifest in kept.manifests.values():
+        for blob in (content(manifest), *kept.files[manifest.kind].values()):
+            store.put(io.BytesIO(blob))
+    return make_run(kept.lock, store), Examiner(store, tmp_path, {kept.lock.id: dump(kept.lock)}.__getitem__), kept.lock
+
+
+def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:
+    assert len(LONG) > limits.FAILURE_MESSAGE
+    run, examiner, _ = made(store, tmp_path)
+    assert run.end is not None
+    details = {name: value for name, value in run.end.details.items() if name != "calls"}
+    end = replace(run.end, outcome="failed", failure_class="engine", failure_message=LONG, metrics=(), details=details)
+    status = examiner.compare(replace(run, end=end))
+    assert (status.state, status.reasons) == ("verified", ())
+
+
+@pytest.mark.parametrize("has_stages", [False, True])
+def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older_than_marks(
+    has_stages: bool, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, examiner, _ = made(store, tmp_path)
+    assert run.end is not None
+    assert SELF_REPORTED not in run.end.details
+    monkeypatch.setattr("evaluator.runner.trust.carries_code", lambda _: True)
+    for module in ("runner.trust", "runner.stages", "evidence.discrepancies"):
+        monkeypatch.setattr(f"evaluator.{module}.has_stages", lambda _: has_stages)
+    for _ in range(2):  # compared, and remembered
+        examined = examiner.examine(run)
+        assert examined.evidence is not None
+        assert examined.end is not None
+        if has_stages:
+            assert examined.evidence.state == "contradicted"
+            assert "details.self_reported" in examined.evidence.reasons[0]
+            assert examined.end.metrics == ()
+        else:
+            assert examined.evidence.state == "verified"
+            assert [metric.name for metric in examined.end.metrics] == [metric.name for metric in run.end.metrics]
+            assert all(metric.self_reported for metric in examined.end.metrics)
+
+
+def test_only_contradictions_and_damage_are_faults_of_integrity() -> None:
+    with pytest.raises(UnverifiedError):
+        refuse_unverified("run", EvidenceStatus("unverified", ("a library is missing",)))
+    for status in (EvidenceStatus("contradicted"), EvidenceStatus("unverified", damaged=True)):
+        with pytest.raises(IntegrityError):
+            refuse_unverified("run", status)
+    refuse_unverified("run", EvidenceStatus("verified"))

@@ -73,7 +73,7 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
     """The tiny image runs nothing, but what was chosen is recorded."""
     answer = bare.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert (
-        f"running on {CPU}; the lock also has\n  {CUDA}: needs an NVIDIA accelerator, none found ({NO_DRIVER_SAID})"
+        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator, none found ({NO_DRIVER_SAID})"
         in answer.stderr
     )
     last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
@@ -84,7 +84,7 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
 def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Path) -> None:
     fast = with_accelerators(bare, tmp_path, H200)
     answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
-    assert f"running on {CUDA}; the lock also has\n  {CPU}: fits too" in answer.stderr
+    assert f"running on {CUDA}; the lock also has\n  |   {CPU}: fits too" in answer.stderr
     last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
     assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
     assert last["host"]["accelerator_memory"] == [143771 << 20]

@@ -179,12 +179,12 @@ def digits(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 def started_to_run(registry: Commands) -> bool:
-    return any((registry.registry / "runs").glob("*/job"))
+    return any((registry.registry / "runs").glob("*/*/job"))
 
 
 def measuring(registry: Commands) -> bool:
     """The accuracy phase has ended; a call after another is measured."""
-    return any((registry.registry / "runs").glob("*/out/predictions.safetensors"))
+    return any((registry.registry / "runs").glob("*/model/out/predictions.safetensors"))
 
 
 def newest(registry: Commands) -> dict[str, Any]:

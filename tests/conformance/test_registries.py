@@ -202,7 +202,7 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
         failure_message="it was full",
         timings={"run": 0.25},
         details={"part_of": {"number": 1}},
-        ended_at=start.started_at + timedelta(seconds=1),
+        ended_at=start.started_at + timedelta(milliseconds=1),
     )
     registry.records.finish(start.id, end)
     found = registry.records.get(start.id)

@@ -8,7 +8,8 @@ import rfc8785
 
 from artifacts.errors import InvalidInputError
 
-_MOST: Final = 2**53 - 1
+MOST_EXACT: Final = 2**53 - 1
+"""The largest whole number that every reader of JSON holds exactly."""
 _SCALARS: Final = frozenset((str, bool, type(None)))
 _PLAIN_FLOATS: Final = (1e-4, 1e15)
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -36,7 +37,7 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
     if kind in _SCALARS:
         return True
     if kind is int:
-        return bool(-_MOST <= value <= _MOST)
+        return bool(-MOST_EXACT <= value <= MOST_EXACT)
     if kind is float:
         low, high = _PLAIN_FLOATS
         return bool(low <= abs(value) < high and value != int(value))

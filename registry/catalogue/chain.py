@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_column, select
 
-from artifacts.canonical import canonical
+from artifacts.canonical import MOST_EXACT, canonical
 from artifacts.digest import Digest, digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
 from registry.catalogue.damage import DamagedDatabaseError, damaged
@@ -283,13 +283,24 @@ def _grouped(
 
 
 def _encode_row(values: Values) -> bytes:
-    return canonical(
-        {
-            column: moment(value) if type(value) is datetime else value
-            for column, value in values.items()
-            if value is not None
-        }
-    )
+    row = {
+        column: moment(value) if type(value) is datetime else value
+        for column, value in values.items()
+        if value is not None
+    }
+    try:
+        return canonical(row)
+    except InvalidInputError:
+        return canonical(_restore_floats(row))
+
+
+def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return ``value`` with large whole numbers as floats: JSON writes 2.0**60 without a point, and reads an int."""
+    if isinstance(value, dict):
+        return {key: _restore_floats(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_restore_floats(item) for item in value]
+    return float(value) if type(value) is int and abs(value) > MOST_EXACT else value
 
 
 def _link(before: str, kind: str, key: str, digest: str) -> Digest:

@@ -79,7 +79,7 @@ def guard(*, active: bool) -> None:
     dialect = op.get_context().dialect.name
     made = triggers(CHAIN_GUARD, dialect)
     if dialect == "sqlite":
-        statements = made.values() if active else [f"DROP TRIGGER {name}" for name in made]
+        statements = made.values() if active else [f"DROP TRIGGER IF EXISTS {name}" for name in made]
     else:
         change = "ENABLE ALWAYS" if active else "DISABLE"
         names = [name for name, statement in made.items() if statement.startswith("CREATE TRIGGER ")]

@@ -57,10 +57,13 @@ def runnable(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return locked(registry, folder, request("digits", "digits-tree"))
 
 
+LOGGED = ('INSERT INTO "actions"', 'INSERT INTO "record_chain"')
+
+
 def rows(commands: Commands) -> list[str]:
-    """Everything that the database holds, as SQL, but for the log of who did what when."""
+    """Everything that the database holds, as SQL, but for the audit log and the chain that it is in."""
     with closing(sqlite3.connect(commands.registry / DATABASE)) as connection:
-        return [line for line in connection.iterdump() if not line.startswith('INSERT INTO "actions"')]
+        return [line for line in connection.iterdump() if not line.startswith(LOGGED)]
 
 
 def blobs(commands: Commands) -> set[str]:

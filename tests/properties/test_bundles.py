@@ -91,10 +91,13 @@ class Desk:
         }
 
 
+LOGGED = ('INSERT INTO "actions"', 'INSERT INTO "record_chain"')
+
+
 def rows(database: Path) -> Rows:
-    """Everything that the database holds, but for the log of who did what when."""
+    """Everything that the database holds, but for the audit log and the chain that it is in."""
     with closing(sqlite3.connect(database)) as connection:
-        return tuple(line for line in connection.iterdump() if not line.startswith('INSERT INTO "actions"'))
+        return tuple(line for line in connection.iterdump() if not line.startswith(LOGGED))
 
 
 def freed(engine: Engine, store: MemoryStore) -> list[str]:

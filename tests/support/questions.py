@@ -24,10 +24,11 @@ from registry.lockfile import dump
 from registry.manifests import plain
 from registry.names import parse_reference
 from registry.requests import parse_request, read_request
+from tests.support.evidence import IDX, make_run
 from tests.support.frameworks import framework
 from tests.support.locks import REQUEST
 from tests.support.queues import BOOT, facts
-from tests.support.recorded import DONE, metric, recorded
+from tests.support.recorded import recorded
 from tests.support.variants import variant
 
 FILE: Final = b"what a run left"
@@ -73,7 +74,7 @@ class Questions:
     def _publish(self) -> None:
         catalogue, store, home = self._registry.catalogue, self._registry.store, self._registry.home
         for version in ("1.0.0", "1.1.0"):
-            variant({"model": {"version": version}}).publish(catalogue, store)
+            variant({"model": {"version": version}, "files": IDX}).publish(catalogue, store)
         catalogue.yank(parse_reference("model/digits@1.1.0"), "wrong labels")
         self._lock = make_lock(self._registry, parse_request(ASKED, "request"), {})[0]
         self._file = store.put(io.BytesIO(FILE))
@@ -98,15 +99,9 @@ class Questions:
         return dict(msgspec.to_builtins(begun_on_wire(start)))
 
     def _end(self) -> dict[str, Any]:
-        end = replace(
-            DONE,
-            metrics=(metric("latency_p50", 0.002), replace(metric("top1", 0.5), direction="higher")),
-            packages={"onnxruntime": "1.31.1"},
-            blobs={"predictions": self._file},
-            timings={"load": 0.1},
-            ended_at=datetime.now(UTC),
-        )
-        return dict(msgspec.to_builtins(over_on_wire(end)))
+        end = make_run(self._lock, self._registry.store).end
+        assert end is not None
+        return dict(msgspec.to_builtins(over_on_wire(replace(end, ended_at=datetime.now(UTC)))))
 
     def _begun_run(self) -> str:
         start = self._start()

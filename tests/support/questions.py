@@ -45,6 +45,16 @@ class Question:
     body: Any = None
 
 
+CANCELLED: Final[Mapping[str, Any]] = {
+    "outcome": "cancelled",
+    "metrics": [],
+    "packages": {},
+    "blobs": {},
+    "timings": {},
+    "details": {},
+}
+
+
 class Questions:
     """By an operation, as ``METHOD /path``, what makes a question that has a success for an answer.
 
@@ -214,7 +224,7 @@ class Questions:
 
         def committed() -> Question:
             fence, run = self._lease(begun=True)
-            return Question({"fence": fence}, body={"run": run, "end": self._end() | {"outcome": "cancelled"}})
+            return Question({"fence": fence}, body={"run": run, "end": self._end() | CANCELLED})
 
         def begun() -> Question:
             fence, _ = self._lease()

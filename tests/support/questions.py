@@ -45,7 +45,7 @@ class Question:
     body: Any = None
 
 
-CANCELLED: Final[Mapping[str, Any]] = {
+CANCELLED: Final[dict[str, Any]] = {
     "outcome": "cancelled",
     "metrics": [],
     "packages": {},

@@ -46,7 +46,7 @@ def sent(value: Any) -> Any:  # noqa: ANN401 - a JSON value
 def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: Registry, lock: Lock) -> None:
     start = start_of(lock)
     # Of a failed run nothing follows from its blobs: tests of forged records have runs with figures.
-    failure = {"outcome": "failed", "failure_class": "timeout", "failure_message": "it took too long"}
+    failure: dict[str, Any] = {"outcome": "failed", "failure_class": "timeout", "failure_message": "it took too long"}
     nothing: dict[str, Any] = {"metrics": (), "packages": {}, "timings": {}}
     blobs = {"predictions": Descriptor(digest_bytes(BLOB), len(BLOB))}
     end = replace(END, **failure, **nothing, blobs=blobs)

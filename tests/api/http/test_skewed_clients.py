@@ -25,7 +25,9 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     registry, skew = open_registry(str(tmp_path / "registry"), print), timedelta(hours=hours)
-    lock = variant({}).lock
+    made = variant({})
+    made.publish(registry.catalogue, registry.store)
+    lock = made.lock
     registry.catalogue.put_lock(lock)
     jobs = [open_queue(registry).submit(JobWish(new_job_id(datetime.now(UTC)), lock.id, Wants((CPU,), {}, cpus=1)))]
     with service(tmp_path / "registry") as served:

@@ -39,7 +39,7 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
         assert lease is not None
         leased = start_of(lock, talk.clock())
         assert queue.begin(lease.fence, leased) is not None
-        cut = RunEnd(outcome="failed", failure_class="golden", failure_message="it deviates", ended_at=talk.clock())
+        cut = RunEnd(outcome="failed", failure_class="timeout", failure_message="too slow", ended_at=talk.clock())
         assert queue.commit(lease.fence, leased.id, cut).state == "failed"
         held = start_of(lock, talk.clock())
         runs.start(held)

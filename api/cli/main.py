@@ -80,3 +80,7 @@ def explained(error: Exception) -> BenchlockError:
         f"a fault in benchlock itself: {type(error).__name__}: {error}",
         next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -46,7 +46,7 @@ class EmbeddedAccess:
 
     def revoke(self, token: TokenId) -> bool:
         changed = self._tokens.revoke(token)
-        while self._queue.withdraw():
+        while self._queue.cancel_token_work():
             pass
         return changed
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, delete, exists, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from artifacts.limits import REASON, truncate
-from evaluator.dispatch.holding import acquit_machines, is_probe, judge_machine
+from evaluator.dispatch.machine_faults import count_fault, discount_job, is_free_probe
 from evaluator.dispatch.rows import select_held, tally_of
 from evaluator.dispatch.states import OWN_FAULTS, Ended, Next, after
 from evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
@@ -36,7 +36,7 @@ def end_lease(
 ) -> None:
     """End the lease of the leased job ``held``. Its run, where it began one, gets ``end``, else it was abandoned."""
     reason = None if reason is None else truncate(reason, REASON)
-    probe = is_probe(connection, held, ended)
+    probe = is_free_probe(connection, held, ended)
     found = after(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
     if held.run is not None:
         record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
@@ -47,9 +47,9 @@ def end_lease(
     connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))
     if found.elsewhere:
         _avoid(connection, held, moment)
-    judge_machine(connection, held, ended, reason, moment)
+    count_fault(connection, held, ended, reason, moment)
     if ended in OWN_FAULTS and found.state in ("failed", "quarantined"):
-        acquit_machines(connection, held)
+        discount_job(connection, held)
 
 
 def expire(connection: Connection, moment: Moment) -> int:

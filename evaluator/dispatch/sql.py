@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
 
 from artifacts import limits
 from artifacts.errors import UnknownNameError
-from evaluator.dispatch import ending, explaining, withdrawing
+from evaluator.dispatch import ending, explaining, token_expiry
 from evaluator.dispatch.admitting import check_again, check_begun, check_facts, check_over, check_same, check_waiting
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
 from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
-from evaluator.dispatch.holding import release_machine
+from evaluator.dispatch.machine_faults import release_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own, token_states
 from evaluator.dispatch.queue import (
@@ -132,7 +132,7 @@ class SqlQueue:
             try:
                 return self._lease(machine, boot, nonce)
             except _EndedOwnerError:
-                self.withdraw()
+                self.cancel_token_work()
 
     def _lease(self, machine: MachineId, boot: str, nonce: str | None) -> Lease | None:
         seen = self._glance(machine, nonce)
@@ -278,18 +278,18 @@ class SqlQueue:
             self._clock.note(connection, moment.now)
         return ending.AT_ONCE in found
 
-    def withdraw(self) -> bool:
+    def cancel_token_work(self) -> bool:
         """Cancel the jobs of tokens that are revoked or expired, and end the leases of their workers.
 
         Returns:
             Whether there may be more to do.
         """
         with reading(self._database) as connection:
-            if not withdrawing.find_ended(connection, self._now()):
+            if not token_expiry.find_ended_tokens(connection, self._now()):
                 return False
         with writing(self._database) as connection:
             moment = self._moment(connection)
-            more = withdrawing.withdraw(connection, moment)
+            more = token_expiry.cancel_token_work(connection, moment)
             self._clock.note(connection, moment.now)
         return more
 

@@ -1,5 +1,8 @@
 """The commands by name: each is there, listed with its help, and a misspelt one gets a suggestion."""
 
+import subprocess
+import sys
+
 import click
 import pytest
 
@@ -44,3 +47,9 @@ def test_a_worker_is_not_told_to_run_code_in_processes_without_being_told_to_run
 ) -> None:
     assert run(["worker", "--allow-code"]) == 2
     assert "use --processes as well" in capsys.readouterr().err
+
+
+def test_the_module_runs_the_command_line() -> None:
+    ran = subprocess.run([sys.executable, "-m", "api.cli.main", "lst"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "'list'" in ran.stderr

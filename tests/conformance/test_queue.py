@@ -535,7 +535,7 @@ def test_a_machine_that_loses_two_jobs_in_a_row_is_held_back_and_burns_no_more(b
     assert bench.none(1)
     (found,) = bench.queue.machines()
     assert found.held is not None
-    assert found.held.startswith("2 jobs in a row ended for a reason of this machine; the last one: ")
+    assert found.held.startswith("2 jobs in a row ended because of this machine; the last one: ")
     assert "\n" not in found.held
     assert found.held_for == TIMES.unseen
     totals = {job: bench.queue.job(job).tally.total for job in queued}
@@ -697,14 +697,14 @@ def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, 
         held = bench.lease(1)
         begun = bench.begun(held)
     assert (running.job, held.job) == (mine[0], mine[1])
-    assert not queue.withdraw()
+    assert not queue.cancel_token_work()
     if how == "revoked":
         Tokens(bench.database, lambda: datetime.now(UTC)).revoke(leaver)
     else:
         queue._now = lambda: datetime.now(UTC) + timedelta(days=91)
         now = queue._now()
         Tokens(bench.database, lambda: now - timedelta(days=5)).rotate(other)
-    assert not queue.withdraw()
+    assert not queue.cancel_token_work()
     assert bench.outcome(begun) == "abandoned"
     for job in mine[1:]:
         found = queue.job(job)
@@ -719,7 +719,7 @@ def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, 
         assert bench.lease(3).job == theirs[0]
     logged = [one.target for one in Log(bench.database).list() if one.action == "job.cancel"]
     assert logged == [f"{3 if how == 'revoked' else 2} of {leaver}, which is {how}"]
-    assert not queue.withdraw()
+    assert not queue.cancel_token_work()
 
 
 def test_a_job_whose_token_ended_a_moment_ago_is_not_given_out(bench: Bench) -> None:
@@ -743,7 +743,7 @@ def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) 
         waiting = bench.submit()
         lease = bench.lease(1)
         Tokens(bench.database, lambda: datetime.now(UTC)).rotate(worker, grace=timedelta(0))
-        cast("SqlQueue", bench.queue).withdraw()
+        cast("SqlQueue", bench.queue).cancel_token_work()
         assert bench.queue.beat(lease.fence, "measuring") == "keep"
         assert bench.queue.job(waiting).state == "queued"
         assert not bench.queue.machines()[0].gone

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from evaluator.dispatch.ending import ended_by
-from evaluator.dispatch.holding import SPARED, STRIKES
+from evaluator.dispatch.machine_faults import MAX_FAULTS, MAX_FREE_PROBES
 from evaluator.dispatch.matching import MachineFacts, lacks
 from evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
 from evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended, JobState, Next, Tally, after
@@ -35,13 +35,13 @@ class ModelMachine:
     facts: MachineFacts
     seen: float
     draining: bool = False
-    strikes: set[str] = field(default_factory=set)
+    faults: set[str] = field(default_factory=set)
     held_until: float | None = None
     holds: int = 0
 
     def forget(self) -> None:
         """Give it jobs as any other."""
-        self.strikes, self.held_until, self.holds = set(), None, 0
+        self.faults, self.held_until, self.holds = set(), None, 0
 
 
 @dataclass
@@ -153,7 +153,7 @@ class QueueModel:
         lease = self.leases[fence]
         job, machine = self.jobs[lease.job], self.machines[lease.machine]
         is_own = ended in OWN_FAULTS
-        spared = len(job.failed_on) - job.tally.lost - job.tally.engine < SPARED
+        spared = len(job.failed_on) - job.tally.lost - job.tally.engine < MAX_FREE_PROBES
         probe = is_own and machine.held_until is not None and spared
         found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked, is_probe=probe)
         job.failed_on += [lease.machine] if is_own else []
@@ -165,31 +165,31 @@ class QueueModel:
         job.not_before = self.now + found.delay * self.times.wait
         if found.elsewhere and self._others(job, lease.machine):
             job.avoided.add(lease.machine)
-        self._judge(lease, ended)
+        self._count_fault(lease, ended)
         if is_own and found.state in ("failed", "quarantined"):
-            self._acquit(job)
+            self._discount(job)
 
-    def _judge(self, lease: ModelLease, ended: Ended) -> None:
+    def _count_fault(self, lease: ModelLease, ended: Ended) -> None:
         machine, job = self.machines[lease.machine], self.jobs[lease.job]
         if ended in NEUTRAL:
             return
         if ended not in OWN_FAULTS:
             machine.forget()
             return
-        strike = job.wish.lock if ended == "integrity" else job.wish.id
-        machine.strikes = set(sorted(machine.strikes | {strike})[: STRIKES + 1])
-        if len(machine.strikes) >= STRIKES:
+        fault = job.wish.lock if ended == "integrity" else job.wish.id
+        machine.faults = set(sorted(machine.faults | {fault})[: MAX_FAULTS + 1])
+        if len(machine.faults) >= MAX_FAULTS:
             machine.held_until = self.now + self.times.unseen * min(2**machine.holds, 8)
             machine.holds += 1
 
-    def _acquit(self, job: ModelJob) -> None:
+    def _discount(self, job: ModelJob) -> None:
         on = set(job.failed_on)
         for machine in [self.machines[one] for one in on] if len(on) > 1 else []:
-            left = machine.strikes - {job.wish.id, job.wish.lock}
-            if left and (len(left) == len(machine.strikes) or len(left) >= STRIKES):
-                machine.strikes = left
+            left = machine.faults - {job.wish.id, job.wish.lock}
+            if left and (len(left) == len(machine.faults) or len(left) >= MAX_FAULTS):
+                machine.faults = left
             elif left:
-                machine.strikes, machine.held_until, machine.holds = left, None, 0
+                machine.faults, machine.held_until, machine.holds = left, None, 0
             else:
                 machine.forget()
 

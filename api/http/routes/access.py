@@ -152,7 +152,7 @@ def _tokens(service: Service) -> list[Any]:
         id_ = parse_token_id(f"token/{token}")
         changed = await service.work.do(tokens.revoke, id_)
         service.authority.forget()
-        while await service.work.do(queue.withdraw):
+        while await service.work.do(queue.cancel_token_work):
             pass
         return Revoked(token=id_, changed=changed)
 

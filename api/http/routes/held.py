@@ -114,7 +114,7 @@ def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a
         act_as(SERVER)
         while True:
             await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
-            for ends in (queue.settle, reap, queue.withdraw):
+            for ends in (queue.settle, reap, queue.cancel_token_work):
                 await _look(service, ends)
 
     @asynccontextmanager

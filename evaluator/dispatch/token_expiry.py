@@ -1,4 +1,4 @@
-"""The end of a token in the queue: its workers' leases end, and its jobs do not run any more."""
+"""Revoked and expired tokens in the queue: the leases of their workers end, and their jobs are cancelled."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,14 +16,14 @@ from registry.access.tables import token_revocations, tokens
 from registry.access.tokens import State, expiry
 
 FAILURES: Final[Mapping[State, str]] = {"revoked": "token-revoked", "expired": "token-expired"}
-"""The failure of a job that was cancelled because the token that submitted it ended."""
+"""The failure of a job whose token ended before the job did."""
 
 
-def find_ended(connection: Connection, at: datetime) -> dict[str, State]:
-    """Find the tokens that are revoked or expired, and still have a job that waits or runs, or a lease."""
+def find_ended_tokens(connection: Connection, at: datetime) -> dict[str, State]:
+    """Find the revoked and expired tokens that still have a waiting or running job, or a lease."""
     held = select(leases.c.owner).join(lease_slots, lease_slots.c.fence == leases.c.fence)
     waiting = [select(jobs.c.owner).where(text(f"jobs.state = '{state}'")) for state in ("leased", "delayed")]
-    owners = {one for query in (held, *waiting) for one in connection.execute(query.distinct()).scalars()}
+    owners = {owner for query in (held, *waiting) for owner in connection.execute(query.distinct()).scalars()}
     queued = exists().where(text("jobs.state = 'queued'"), jobs.c.owner == tokens.c.id)
     revoked = exists().where(token_revocations.c.token == tokens.c.id)
     ended = select(tokens.c.id).where((expiry() <= at) | revoked, queued)
@@ -32,22 +32,20 @@ def find_ended(connection: Connection, at: datetime) -> dict[str, State]:
     return {token: state for token, state in states.items() if state != "valid"}
 
 
-def withdraw(connection: Connection, moment: Moment) -> bool:
+def cancel_token_work(connection: Connection, moment: Moment) -> bool:
     """Cancel the waiting jobs of ended tokens, and end the leases of their workers, a few at a time.
 
-    A job that runs goes on where the token that submitted it expired; its worker is asked to end it where the token
-    was revoked.
+    A running job continues if its token expired. If its token was revoked, its worker is asked to stop it.
 
     Returns:
         Whether there may be more to do.
     """
-    ended, more = find_ended(connection, moment.at), False
+    ended, more = find_ended_tokens(connection, moment.at), False
     for token, state in ended.items():
-        held = select_held().where(leases.c.owner == token).limit(AT_ONCE)
-        found = connection.execute(held).all()
-        for one in found:
-            end_lease(connection, one, "returned", f"the token of its worker is {state}", moment)
-        more = more or len(found) == AT_ONCE
+        rows = connection.execute(select_held().where(leases.c.owner == token).limit(AT_ONCE)).all()
+        for lease in rows:
+            end_lease(connection, lease, "returned", f"the token of its worker is {state}", moment)
+        more = more or len(rows) == AT_ONCE
         _cancel_jobs(connection, token, state, moment.at)
     return more
 

@@ -1,4 +1,4 @@
-"""Machines whose jobs end because of the machine: held back after the second such job, then probed with one at a time."""
+"""Machines that make jobs fail: held back after the second such job, then probed with one job at a time."""
 
 from typing import Any, Final
 

@@ -46,7 +46,7 @@ _ALL: Final = (
     Fault("invalid-input", EXIT_INVALID, 422, "Invalid input"),
     Fault("integrity", EXIT_INTEGRITY, 422, "Bytes are not what their digest says"),
     Fault("too-many-requests", EXIT_UNAVAILABLE, 429, "Too many requests"),
-    Fault("head-too-large", EXIT_INVALID, 431, "The head of the request is too large"),
+    Fault("head-too-large", EXIT_INVALID, 431, "The headers of the request are too large"),
     INTERNAL,
     Fault("damaged-database", EXIT_INTEGRITY, 500, "The registry's database is damaged"),
     Fault("unavailable", EXIT_UNAVAILABLE, 503, "Something outside is missing or failed"),

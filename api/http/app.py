@@ -16,13 +16,13 @@ from api.http.limits import Strangers, limit_with
 from api.http.methods import complete_methods
 from api.http.observed import Observed
 from api.http.places import Places, place_with
-from api.http.refusing import counting
+from api.http.refusal_log import log_refusal_counts
 from api.http.routes import ROUTERS
 from api.http.routes.held import reaping
-from api.http.schema_watch import SchemaWatch, schema_with
+from api.http.schema_watch import SchemaWatch, schema_guard
+from api.http.send_window import SendMemory
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
-from api.http.windows import SendMemory
 from api.http.work import Work
 from api.wiring import Registry, now
 from registry.access.refusals import Refusals
@@ -70,7 +70,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
 
     refusals = Refusals(registry.database, now)
     guard = one_after_another(
-        schema_with(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
+        schema_guard(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
         guard_with(authority, service.prompt, Strangers(settings.strangers)),
         limit_with(settings.rate),
         place_with(Places(settings.at_once)),
@@ -83,7 +83,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=settings.usual_body,
         openapi_config=_described(),
-        lifespan=[reaping(service), counting(service, refusals)],
+        lifespan=[reaping(service), log_refusal_counts(service, refusals)],
         on_shutdown=[end],
         logging_config=None,
         debug=False,

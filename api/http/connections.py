@@ -17,18 +17,18 @@ ENDS: Final = ContextVar[tuple[Address, Address] | None]("ENDS", default=None)
 """The server's and the client's address of the connection that the request came over, a proxy's where one is between"""
 
 
-def with_connection(app: ASGIApp) -> ASGIApp:
-    """Return ``app`` so that ``close_connection`` works while it answers."""
+def track_connection(app: ASGIApp) -> ASGIApp:
+    """Wrap ``app`` so that ``close_connection`` works while it handles a request."""
 
-    async def connected(scope: Scope, receive: Receive, send: Send) -> None:
+    async def tracked(scope: Scope, receive: Receive, send: Send) -> None:
         ENDS.set((_address(scope.get("server")), _address(scope.get("client"))))
         await app(scope, receive, send)
 
-    return connected
+    return tracked
 
 
 def close_connection() -> bool:
-    """Shut down the connection of the request, so that what was not sent on it is freed; false where it is not found.
+    """Shut down the connection of the request, so that what was not sent on it is freed. Return whether it was found.
 
     The server's core notices as if the client had closed it.
     """

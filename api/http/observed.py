@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from api.http.answers import send_error
 from api.http.connections import close_connection
 from api.http.grace import ENDED
-from api.http.heads import HeadTooLargeError, head_size
+from api.http.header_size import HeadersTooLargeError, header_size
 from api.http.logs import REQUEST_ID, TOLD, log
 from api.http.patience import (
     ClientLeftError,
@@ -25,7 +25,7 @@ from api.http.patience import (
 )
 from api.http.places import LEAVE
 from api.http.service import Service
-from api.http.settings import LARGEST_HEAD
+from api.http.settings import MAX_HEADER_BYTES
 from api.http.tally import UNROUTED
 from api.http.work import BusyError
 from artifacts.errors import BenchlockError
@@ -92,9 +92,9 @@ class Observed:
             patient = without_body(patient)
         self._tally.under_way.inc()
         try:
-            if head_size(scope) > LARGEST_HEAD:
+            if header_size(scope) > MAX_HEADER_BYTES:
                 await send_error(
-                    patient, HeadTooLargeError(f"the head of the request has more than {LARGEST_HEAD} bytes")
+                    patient, HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes")
                 )
             else:
                 await self._answer(scope, receive, patient, lambda: started)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from litestar.types import HTTPScope, Message, Receive, Send
 
+from api.http.send_window import MIN_CHUNK, SendMemory
 from api.http.settings import Settings
-from api.http.windows import LEAST_PIECE, SendMemory
 from api.http.work import BusyError
 from artifacts.errors import InvalidInputError
 
@@ -155,8 +155,8 @@ class PatientSend:
             raise BusyError("too many large answers are being sent", next_step="try again in a few seconds")
         try:
             await self._send_head()
-            for start in range(0, len(body), LEAST_PIECE):
-                await self._send_piece(body[start : start + LEAST_PIECE])
+            for start in range(0, len(body), MIN_CHUNK):
+                await self._send_piece(body[start : start + MIN_CHUNK])
         finally:
             self._memory.give_back(len(body))
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})

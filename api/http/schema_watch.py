@@ -30,7 +30,7 @@ class SchemaWatch:
         self._error: SchemaRevisionError | None = None
 
     async def require_schema(self) -> None:
-        """Compare the revision, if that was not done lately.
+        """Compare the revision, at most every ``seconds``.
 
         Raises:
             SchemaRevisionError: The revision differs.
@@ -52,7 +52,7 @@ class SchemaWatch:
         return None
 
 
-def schema_with(watch: SchemaWatch) -> Any:  # noqa: ANN401 - Litestar's own type
+def schema_guard(watch: SchemaWatch) -> Any:  # noqa: ANN401 - Litestar's own type
     """Make the guard of all routes that refuses a request while the schema has another revision."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:

@@ -1,4 +1,4 @@
-"""A blob on its way out: each piece is read while the one before it is sent, and slow readers get small pieces."""
+"""Responses with a blob: each chunk is read while the one before it is sent, and slow clients get small chunks."""
 
 import asyncio
 import os
@@ -12,15 +12,15 @@ from litestar.types import Message, Receive, Scope, Send
 
 from api.http.patience import ClientLeftError
 from api.http.ranges import Part
-from api.http.windows import LEAST_PIECE, PIECES_HELD, SendMemory, Window
+from api.http.send_window import CHUNKS_IN_MEMORY, MIN_CHUNK, SendMemory, SendWindow
 from api.http.work import Work
 
 _WATCHED: Final = 4 << 20
-"""Bytes of an answer for which it is noticed that the client leaves: the server's core drops what it is sent then."""
+"""Bytes of a response from which on a disconnect is watched for: granian drops what is sent after it without a word."""
 
 
 class BlobResponse(ASGIResponse):
-    """A file or its bytes, or a part of them. ``work`` has a thread for the next piece of every answer that began."""
+    """A file or its bytes, or a part of them. ``work`` reads the chunks in its threads."""
 
     __slots__ = ("_memory", "_part", "_source", "_work")
 
@@ -48,7 +48,7 @@ class BlobResponse(ASGIResponse):
             await self.start_response(send)
             await send({"type": "http.response.body", "body": self._source[start:end], "more_body": False})
             return
-        window = Window(self._memory)
+        window = SendWindow(self._memory)
         leaving = asyncio.create_task(_wait_for_disconnect(receive)) if end - start > _WATCHED else None
 
         async def send_while_there(message: Message) -> None:
@@ -64,20 +64,20 @@ class BlobResponse(ASGIResponse):
                 leaving.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_file(self, path: Path, start: int, end: int, window: Window, send: Send) -> None:
-        file, piece = await self._work.do(_open, path, start, min(window.size, end - start))
+    async def _send_file(self, path: Path, start: int, end: int, window: SendWindow, send: Send) -> None:
+        file, chunk = await self._work.do(_open, path, start, min(window.size, end - start))
         ahead: asyncio.Task[bytes] | None = None
         try:
             await self.start_response(send)
             while start < end:
-                if not piece:
+                if not chunk:
                     raise EOFError(f"{path} ends at {start}, before its end")
-                start += len(piece)
+                start += len(chunk)
                 ahead = self._read(file, start, _next_size(window, end - start)) if start < end else None
                 began = time.monotonic()
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 window.adapt(time.monotonic() - began)
-                piece = b"" if ahead is None else await ahead
+                chunk = b"" if ahead is None else await ahead
         finally:
             try:
                 await asyncio.gather(*([] if ahead is None else [ahead]), return_exceptions=True)
@@ -88,12 +88,12 @@ class BlobResponse(ASGIResponse):
         return asyncio.create_task(self._work.do(os.pread, file, size, start))
 
 
-def _next_size(window: Window, left: int) -> int:
-    """The size of the next piece, of ``left`` bytes.
+def _next_size(window: SendWindow, left: int) -> int:
+    """Return the size of the next chunk of ``left`` bytes.
 
-    The last pieces are small: the server's core holds some of them when the answer is over and its memory given back.
+    The last chunks are small: granian holds some of them after the response has ended and its memory was freed.
     """
-    return min(left, window.size, max(LEAST_PIECE, left // PIECES_HELD))
+    return min(left, window.size, max(MIN_CHUNK, left // CHUNKS_IN_MEMORY))
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
@@ -102,7 +102,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _open(path: Path, start: int, size: int) -> tuple[int, bytes]:
-    """Return a descriptor of the file, and its first piece."""
+    """Return a descriptor of the file, and its first chunk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return file, os.pread(file, size, start)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from api.http.grace import Grace
 from api.http.guards import Authority
 from api.http.kept import Kept
+from api.http.send_window import SendMemory
 from api.http.settings import Settings
 from api.http.tally import Tally
-from api.http.windows import SendMemory
 from api.http.work import Work
 from api.wiring import Registry
 

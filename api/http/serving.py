@@ -16,11 +16,11 @@ from granian.http import HTTP1Settings
 from litestar import Litestar
 from litestar.types import ASGIApp
 
-from api.http.connections import with_connection
+from api.http.connections import track_connection
 from api.http.listening import OwnServer, listen
 from api.http.logs import log
 from api.http.proxies import behind
-from api.http.settings import LARGEST_HEAD
+from api.http.settings import MAX_HEADER_BYTES
 
 HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
@@ -43,7 +43,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
         UnavailableError: another process listens there, or nobody can.
         InvalidInputError: of ``proxies``.
     """
-    asked = with_connection(behind(app, proxies))
+    asked = track_connection(behind(app, proxies))
     found = listen(host, port)
     _open_more()
     uvloop.run(_serve(app, asked, found, listening))
@@ -76,7 +76,7 @@ async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening:
         http=HTTPModes.http1,
         websockets=False,
         backpressure=CONNECTIONS,
-        http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=LARGEST_HEAD),
+        http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=MAX_HEADER_BYTES),
         log_enabled=False,
     )
     server.listens_with(found)

@@ -10,8 +10,8 @@ from api.build import this_build
 VERSION: Final = this_build().version
 
 
-LARGEST_HEAD: Final = 64 << 10
-"""Bytes of the head of a request."""
+MAX_HEADER_BYTES: Final = 64 << 10
+"""Bytes of the request line and the headers of a request."""
 
 
 @dataclass(frozen=True, slots=True)

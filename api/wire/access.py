@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.limited import text
+from api.wire.text_limits import limit_text
 from registry.access.log import Logged, Outcome
 from registry.access.tokens import State, Token
 
-Scope = Annotated[str, text(144, "publish:acme")]
+Scope = Annotated[str, limit_text(144, "publish:acme")]
 TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["token/01m7zpsb9cmkr23pzwhqxxkrge"])]
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to make; ``expires`` is its life in days, hours or minutes."""
 
-    name: Annotated[str, text(64, "ci")]
+    name: Annotated[str, limit_text(64, "ci")]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=64)]
     expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from api.wire.limited import document, text
+from api.wire.text_limits import limit_document, limit_text
 from artifacts import limits
 from artifacts.digest import Digest, parse_digest
 from registry.catalogue.entries import Entry, Published
@@ -15,11 +15,11 @@ from registry.catalogue.pages import Listed
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
 
-Name = Annotated[str, text(limits.NAME, "acme/resnet8")]
-Version = Annotated[str, text(limits.NAME, "1.0.0")]
+Name = Annotated[str, limit_text(limits.NAME, "acme/resnet8")]
+Version = Annotated[str, limit_text(limits.NAME, "1.0.0")]
 DigestText = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
-Path = Annotated[str, text(limits.PATH)]
-Source = Annotated[str, text(limits.SOURCE)]
+Path = Annotated[str, limit_text(limits.PATH)]
+Source = Annotated[str, limit_text(limits.SOURCE)]
 
 
 class VersionEntry(Struct, frozen=True, kw_only=True):
@@ -53,9 +53,9 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``digest`` is what the sender takes the manifest's to be. ``authored`` and ``sources`` are kept beside it.
     """
 
-    manifest: Annotated[dict[str, Any], document(limits.MANIFEST)]
-    authored: Annotated[str, text(limits.MANIFEST)] = ""
-    sources: Annotated[dict[Path, Source], document(limits.MANIFEST)] = {}
+    manifest: Annotated[dict[str, Any], limit_document(limits.MANIFEST)]
+    authored: Annotated[str, limit_text(limits.MANIFEST)] = ""
+    sources: Annotated[dict[Path, Source], limit_document(limits.MANIFEST)] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False
 
@@ -77,8 +77,8 @@ class PublishedVersion(Struct, frozen=True, kw_only=True):
 class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That nobody should choose a version any more, and why; or, with ``undo``, that it may be chosen again."""
 
-    target: Annotated[str, text(limits.TARGET, "model/acme/resnet8@1.0.0")]
-    reason: Annotated[str, text(limits.REASON)] = ""
+    target: Annotated[str, limit_text(limits.TARGET, "model/acme/resnet8@1.0.0")]
+    reason: Annotated[str, limit_text(limits.REASON)] = ""
     undo: bool = False
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText
-from api.wire.limited import document, text
 from api.wire.runs import Moment, RunBegun, RunOver, RunText
+from api.wire.text_limits import limit_document, limit_text
 from artifacts import limits
 from artifacts.digest import Digest
 from evaluator.dispatch.matching import MachineFacts
@@ -29,9 +29,9 @@ from evaluator.records.runs import Isolation, RunId
 
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
-Boot = Annotated[str, Meta(min_length=1), text(limits.MACHINE)]
+Boot = Annotated[str, Meta(min_length=1), limit_text(limits.MACHINE)]
 Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
-Reason = Annotated[str, text(limits.REASON)]
+Reason = Annotated[str, limit_text(limits.REASON)]
 FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
 """How an agent gives a lease back that has no run. That nobody heard of it is the queue's to say."""
@@ -46,7 +46,7 @@ class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     lock: DigestText | UnsetType = UNSET
-    request: Annotated[dict[str, Any], document(limits.REQUEST)] | UnsetType = UNSET
+    request: Annotated[dict[str, Any], limit_document(limits.REQUEST)] | UnsetType = UNSET
     isolation: Isolation | None = None
     allow_code: bool = False
     job: JobText | UnsetType = UNSET
@@ -108,7 +108,7 @@ class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a machine is, in this boot; and what its ``clock`` says, which is shown and decides nothing."""
 
     boot: Boot
-    facts: Annotated[dict[str, Any], document(limits.MACHINE_FACTS)]
+    facts: Annotated[dict[str, Any], limit_document(limits.MACHINE_FACTS)]
     clock: Moment | None = None
 
 
@@ -142,7 +142,7 @@ class MachinePage(Struct, frozen=True, kw_only=True):
 class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a machine gets no more jobs; null gives it some again."""
 
-    draining: Annotated[str, Meta(min_length=1), text(limits.REASON)] | None
+    draining: Annotated[str, Meta(min_length=1), limit_text(limits.REASON)] | None
 
 
 class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText, Name, Version
-from api.wire.limited import document, text
+from api.wire.text_limits import limit_document, limit_text
 from artifacts import limits
 from artifacts.digest import Digest, parse_digest
 from registry.constraints import Constraint
@@ -16,8 +16,8 @@ from registry.resolution.search import Preferences
 from registry.staleness import Freshness
 from registry.versions import parse_version
 
-Lockfile = Annotated[str, text(limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
-RequestDocument = Annotated[dict[str, Any], document(limits.REQUEST)]
+Lockfile = Annotated[str, limit_text(limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
+RequestDocument = Annotated[dict[str, Any], limit_document(limits.REQUEST)]
 
 
 class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: Name
     version: Version
     digest: DigestText
-    requires: Annotated[tuple[tuple[Kind, Name, Annotated[str, text(1000)]], ...], Meta(max_length=16)] = ()
+    requires: Annotated[tuple[tuple[Kind, Name, Annotated[str, limit_text(1000)]], ...], Meta(max_length=16)] = ()
 
 
 class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -114,7 +114,7 @@ class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock, by its text or id, and an artifact of it: ``KIND/NAME``."""
 
     lock: Lockfile
-    target: Annotated[str, text(limits.TARGET, "framework/onnxruntime")]
+    target: Annotated[str, limit_text(limits.TARGET, "framework/onnxruntime")]
 
 
 class WhyTold(Struct, frozen=True, kw_only=True):

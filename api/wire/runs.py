@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.wire.artifacts import DigestText
-from api.wire.limited import document, text
+from api.wire.text_limits import limit_document, limit_text
 from artifacts import limits
 from artifacts.digest import Descriptor, Digest
 from evaluator.evidence.status import EvidenceStatus, State
@@ -14,8 +14,8 @@ from evaluator.records.runs import ROLE_PATTERN, Hiding, Isolation, Outcome, Run
 from evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
-Role = Annotated[str, text(limits.ROLE, pattern=ROLE_PATTERN)]
-Word = Annotated[str, text(limits.WORD)]
+Role = Annotated[str, limit_text(limits.ROLE, pattern=ROLE_PATTERN)]
+Word = Annotated[str, limit_text(limits.WORD)]
 Moment = Annotated[datetime, Meta(tz=True)]
 Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
@@ -50,9 +50,9 @@ class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lock: DigestText
     attempt: Count
     isolation: Isolation
-    platform: Annotated[dict[Word, Annotated[str, text(limits.PLATFORM)]], document(limits.PLATFORM)]
-    host: Annotated[dict[Word, Any], document(limits.HOST)]
-    process: Annotated[dict[Word, Any], document(limits.PROCESS)]
+    platform: Annotated[dict[Word, Annotated[str, limit_text(limits.PLATFORM)]], limit_document(limits.PLATFORM)]
+    host: Annotated[dict[Word, Any], limit_document(limits.HOST)]
+    process: Annotated[dict[Word, Any], limit_document(limits.PROCESS)]
     started_at: Moment
     image_id: DigestText | None = None
 
@@ -63,12 +63,12 @@ class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     outcome: Outcome
     ended_at: Moment
     failure_class: Word | None = None
-    failure_message: Annotated[str, text(limits.FAILURE_MESSAGE)] | None = None
+    failure_message: Annotated[str, limit_text(limits.FAILURE_MESSAGE)] | None = None
     metrics: Annotated[tuple[MetricOnWire, ...], Meta(max_length=limits.METRICS)] = ()
     packages: Annotated[dict[Word, Word], Meta(max_length=limits.PACKAGES)] = {}
     blobs: Annotated[dict[Role, BlobOnWire], Meta(max_length=limits.BLOBS)] = {}
     timings: Annotated[dict[Word, float], Meta(max_length=limits.PHASES)] = {}
-    details: Annotated[dict[str, Any], document(limits.DETAILS)] = {}
+    details: Annotated[dict[str, Any], limit_document(limits.DETAILS)] = {}
 
 
 class HiddenRecord(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A run to hide, and why; or, with ``undo``, to show again."""
 
     target: RunText
-    reason: Annotated[str, text(limits.REASON)] = ""
+    reason: Annotated[str, limit_text(limits.REASON)] = ""
     undo: bool = False
 
 

@@ -6,8 +6,8 @@ from msgspec import Meta, Struct
 
 from api.client.registry import Brought, Freed, Looked
 from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, published_of, published_on_wire
-from api.wire.limited import text
 from api.wire.runs import RunText
+from api.wire.text_limits import limit_text
 from artifacts import limits
 from artifacts.leftovers import Swept
 from evaluator.records.runs import RunId
@@ -55,7 +55,7 @@ class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before, and must still be in it.
     """
 
-    targets: Annotated[tuple[Annotated[str, text(limits.LOCK)], ...], Meta(max_length=1000)] = ()
+    targets: Annotated[tuple[Annotated[str, limit_text(limits.LOCK)], ...], Meta(max_length=1000)] = ()
     remote: bool = False
     head: Annotated[str, Meta(max_length=100)] | None = None
 

@@ -26,9 +26,9 @@ from api.http.patience import (
     without_body,
 )
 from api.http.places import Places
+from api.http.send_window import MIN_CHUNK, SendMemory
 from api.http.serving import CONNECTIONS
 from api.http.settings import AT_ONCE, Bound, Settings
-from api.http.windows import LEAST_PIECE, SendMemory
 from api.http.work import BusyError, Work
 from api.wiring import Registry
 from artifacts.digest import digest_bytes
@@ -301,7 +301,7 @@ def test_a_large_answer_goes_in_pieces_and_has_memory_until_it_is_sent() -> None
     asyncio.run(send(1 << 20))
     assert came[0]["type"] == "http.response.start"
     assert sum(len(one["body"]) for one in came[1:]) == 1 << 20
-    assert max(len(one["body"]) for one in came[1:]) == LEAST_PIECE
+    assert max(len(one["body"]) for one in came[1:]) == MIN_CHUNK
     assert [one["more_body"] for one in came[1:]] == [True] * (len(came) - 2) + [False]
     assert memory.left == 1 << 20
     assert memory.take(1)

@@ -10,8 +10,8 @@ import pytest
 
 from api.http.patience import ClientLeftError
 from api.http.ranges import Part
+from api.http.send_window import CHUNKS_IN_MEMORY, MAX_CHUNK, MIN_CHUNK, SendMemory, SendWindow
 from api.http.sending import BlobResponse
-from api.http.windows import LARGEST_PIECE, LEAST_PIECE, PIECES_HELD, SendMemory, Window
 from api.http.work import Work
 
 Message = dict[str, Any]
@@ -58,69 +58,69 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names alone
 
 
-@pytest.mark.parametrize("size", [0, 1, LARGEST_PIECE - 1, LARGEST_PIECE, LARGEST_PIECE + 1, 3 * LARGEST_PIECE + 7])
+@pytest.mark.parametrize("size", [0, 1, MAX_CHUNK - 1, MAX_CHUNK, MAX_CHUNK + 1, 3 * MAX_CHUNK + 7])
 def test_all_of_it_comes_in_its_order(tmp_path: Path, size: int) -> None:
     content = os.urandom(size)
     (tmp_path / "blob").write_bytes(content)
     assert sent(tmp_path / "blob") == content
 
 
-@pytest.mark.parametrize("part", [Part(0, 1), Part(5, 2 * LARGEST_PIECE), Part(2 * LARGEST_PIECE, LARGEST_PIECE + 3)])
+@pytest.mark.parametrize("part", [Part(0, 1), Part(5, 2 * MAX_CHUNK), Part(2 * MAX_CHUNK, MAX_CHUNK + 3)])
 def test_a_part_is_what_lies_there(tmp_path: Path, part: Part) -> None:
-    content = os.urandom(3 * LARGEST_PIECE + 7)
+    content = os.urandom(3 * MAX_CHUNK + 7)
     (tmp_path / "blob").write_bytes(content)
     assert sent(tmp_path / "blob", part) == content[part.start : part.start + part.size]
 
 
 def test_a_file_that_is_cut_meanwhile_is_no_whole_answer(tmp_path: Path) -> None:
-    (tmp_path / "blob").write_bytes(b"x" * LARGEST_PIECE)
+    (tmp_path / "blob").write_bytes(b"x" * MAX_CHUNK)
     with pytest.raises(EOFError, match="before its end"):
-        sent(tmp_path / "blob", whole=LARGEST_PIECE + 1)
+        sent(tmp_path / "blob", whole=MAX_CHUNK + 1)
 
 
 def test_nothing_stays_open_where_the_client_goes(tmp_path: Path) -> None:
     def go(_: bytes) -> None:
         raise ConnectionResetError
 
-    (tmp_path / "blob").write_bytes(b"x" * 3 * LARGEST_PIECE)
+    (tmp_path / "blob").write_bytes(b"x" * 3 * MAX_CHUNK)
     with pytest.raises(ConnectionResetError):
         sent(tmp_path / "blob", take=go)
 
 
 def test_pieces_grow_while_the_client_takes_them_and_shrink_while_it_does_not() -> None:
     memory = SendMemory(MEMORY)
-    window = Window(memory)
-    assert window.size == LEAST_PIECE
+    window = SendWindow(memory)
+    assert window.size == MIN_CHUNK
     for _ in range(100):
         window.adapt(0)
-    assert window.size == LARGEST_PIECE
+    assert window.size == MAX_CHUNK
     for _ in range(5):
         window.adapt(1)
-    assert window.size == LEAST_PIECE
+    assert window.size == MIN_CHUNK
     window.close()
     assert memory.left == MEMORY
 
 
 def test_all_windows_together_have_no_more_than_their_memory() -> None:
     memory = SendMemory(MEMORY)
-    windows = [Window(memory) for _ in range(100)]
+    windows = [SendWindow(memory) for _ in range(100)]
     for _ in range(100):
         for window in windows:
             window.adapt(0)
-    assert sum(window.size * PIECES_HELD for window in windows) <= MEMORY + 100 * LEAST_PIECE * PIECES_HELD
+    assert sum(window.size * CHUNKS_IN_MEMORY for window in windows) <= MEMORY + 100 * MIN_CHUNK * CHUNKS_IN_MEMORY
     assert memory.left >= 0
 
 
 def test_the_last_pieces_are_small(tmp_path: Path) -> None:
     pieces: list[int] = []
-    (tmp_path / "blob").write_bytes(bytes(40 * LARGEST_PIECE))
+    (tmp_path / "blob").write_bytes(bytes(40 * MAX_CHUNK))
     sent(tmp_path / "blob", take=lambda piece: pieces.append(len(piece)))
-    assert max(pieces) == LARGEST_PIECE
-    assert sum(pieces[-PIECES_HELD - 1 :]) <= PIECES_HELD * LEAST_PIECE
+    assert max(pieces) == MAX_CHUNK
+    assert sum(pieces[-CHUNKS_IN_MEMORY - 1 :]) <= CHUNKS_IN_MEMORY * MIN_CHUNK
 
 
 def test_a_client_that_leaves_is_sent_no_more(tmp_path: Path) -> None:
-    (tmp_path / "blob").write_bytes(bytes(20 * LARGEST_PIECE))
+    (tmp_path / "blob").write_bytes(bytes(20 * MAX_CHUNK))
     messages: list[Message] = []
 
     async def send(message: Any) -> None:  # noqa: ANN401 - ASGI's
@@ -133,7 +133,7 @@ def test_a_client_that_leaves_is_sent_no_more(tmp_path: Path) -> None:
     async def answer() -> None:
         work = Work(2, 8, at_once=True)
         try:
-            size = 20 * LARGEST_PIECE
+            size = 20 * MAX_CHUNK
             response = BlobResponse(tmp_path / "blob", size, None, {}, work=work, memory=SendMemory(0))
             await response({}, receive, send)  # type: ignore[arg-type]
         finally:

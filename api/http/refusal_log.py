@@ -1,4 +1,4 @@
-"""Lines that count refusals, while the service runs: one when the first minute is over, then one an hour."""
+"""Counts of repeated refusals, logged while the service runs: after the first minute, then once an hour."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,23 +14,23 @@ from registry.access.actors import SERVER, act_as
 from registry.access.refusals import Refusals
 
 _SECONDS: Final = 15.0
-"""Seconds between two looks for refusals to count."""
+"""The interval between two checks for counts that are due."""
 
 
-def counting(service: Service, refusals: Refusals) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+def log_refusal_counts(service: Service, refusals: Refusals) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
     """Return a lifespan that writes the counts of repeated refusals to the service's log and to the audit log."""
 
     async def write(*, at_once: bool = False) -> None:
         try:
             repeated = await service.work.do(refusals.summarise, at_once=at_once)
-        except BenchlockError as error:  # the service's log has the refusals that came first
-            log.error("refusals are not written down: %s", error.what)
+        except BenchlockError as error:  # the first refusal of each kind is in the service's log already
+            log.error("cannot write refusals to the audit log: %s", error.what)
             return
-        for one in repeated:
-            fields = {"caller": one.actor.id, "count": one.count, "told": one.reason}
+        for refusal in repeated:
+            fields = {"caller": refusal.actor.id, "count": refusal.count, "told": refusal.reason}
             log.info("refused again", extra={"fields": fields})
 
-    async def again_and_again() -> None:
+    async def write_regularly() -> None:
         act_as(SERVER)
         while True:
             await asyncio.sleep(_SECONDS)
@@ -38,7 +38,7 @@ def counting(service: Service, refusals: Refusals) -> Any:  # noqa: ANN401 - wha
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
-        task = asyncio.create_task(again_and_again())
+        task = asyncio.create_task(write_regularly())
         try:
             yield
         finally:

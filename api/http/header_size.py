@@ -1,4 +1,4 @@
-"""The head of a request: its request line and its headers."""
+"""The size of a request's headers, counted with its request line."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ _REQUEST_LINE: Final = len("  HTTP/1.1\r\n\r\n")
 _HEADER_LINE: Final = len(": \r\n")
 
 
-class HeadTooLargeError(InvalidInputError):
-    """The head of a request has more bytes than are read."""
+class HeadersTooLargeError(InvalidInputError):
+    """The request line and the headers of a request are larger than the limit."""
 
     code = "head-too-large"
 
 
-def head_size(scope: HTTPScope) -> int:
-    """Return the bytes of the head as it is written in HTTP/1.1, with one space where several may be."""
+def header_size(scope: HTTPScope) -> int:
+    """Return the bytes of the request line and the headers as HTTP/1.1 has them, with single spaces."""
     target = len(scope["raw_path"]) + (len(scope["query_string"]) + 1 if scope["query_string"] else 0)
     headers = sum(len(name) + len(value) + _HEADER_LINE for name, value in scope["headers"])
     return len(scope["method"]) + target + _REQUEST_LINE + headers

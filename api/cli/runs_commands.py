@@ -41,11 +41,13 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
 @click.command()
 @click.argument("run", metavar="RUN", help="run/ID, as `runs` lists them.")
-@click.option("--reason", default="", help="Why nobody should see it any more.")
-@click.option("--undo", is_flag=True, help="Show it again.")
+@click.option("--reason", default="", help="Why the run is hidden; shown to administrators.")
+@click.option("--undo", is_flag=True, help="Show the run again.")
 @click.pass_obj
 def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
-    """Hide a run from lists, comparisons and verdicts; its record stays as it is.
+    """Hide a run from lists, comparisons and verdicts.
+
+    Its record and its blobs stay.
 
     Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
     """

@@ -29,19 +29,23 @@ _NO_ENGINE = (
     nargs=-1,
     help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything.",
 )
-@click.option("--remote", is_flag=True, help="Read them from the OCI repository, not from what is kept of it here.")
+@click.option("--remote", is_flag=True, help="Read the blobs from the OCI repository, not from the local copies.")
 @click.option(
-    "--head", metavar="SEQ:DIGEST", help="Require that the chain of records still has this head, noted from before."
+    "--head", metavar="SEQ:DIGEST", help="Require that the chain of records contains this head, noted earlier."
 )
 @click.pass_obj
 def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, head: str | None) -> None:
-    """Verify blob checksums, figures of runs against their evidence and, without a TARGET, the database.
+    """Verify blob checksums, the figures of runs and the database.
+
+    The figures of runs are recomputed from their blobs. The database is checked if no TARGET is given.
 
     The last line is the head of the chain of records. Note it elsewhere: `benchlock verify --head 1204:sha256:…`
-    detects a history that was written anew since.
+    detects records that were rewritten since.
+
+    Example: benchlock verify run/01kam1v3mz4w0q3d5g7h9j2k4m
     """
     if head is not None and targets:
-        raise click.UsageError("--head is of the whole chain of records: leave out the targets")
+        raise click.UsageError("--head checks the whole database; leave out the targets")
     wanted = [_named(invocation, target) for target in targets]
     found = invocation.opened.verify(wanted, invocation.progress, remote=remote, head=head)
     if invocation.as_json:

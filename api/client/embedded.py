@@ -126,7 +126,7 @@ class EmbeddedRegistry:
         runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
         faults += damage(store, blobs, progress)
         chain = database.head
-        records, told = (None, None) if chain is None else (chain.seq, str(chain))
+        records, told = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
         found, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
         return Looked(len(blobs), found, records, told, runs, differing)
 

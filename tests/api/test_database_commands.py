@@ -295,3 +295,9 @@ def test_the_time_of_a_copy_is_in_its_name(call: Call, home: Path, monkeypatch: 
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
     change = upgrades.downgrade_registry(home, BEFORE, lambda: noon, backup_made=False)
     assert change.backup == home / f"registry-{HEAD}-20261122T120000Z.sqlite"
+
+
+def test_an_empty_chain_has_no_head(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
+    verified = call(0, "verify")
+    assert (verified["records"], verified["head"]) == (0, None)

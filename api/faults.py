@@ -41,6 +41,7 @@ _ALL: Final = (
     Fault("missing-blobs", EXIT_INVALID, 409, "Blobs are missing"),
     Fault("conflict", EXIT_CONFLICT, 409, "No versions answer the request"),
     Fault("too-large", EXIT_INVALID, 413, "The request is too large"),
+    Fault("unnamed-bytes", EXIT_REFUSED, 413, "Too many bytes that nothing names"),
     Fault("unsupported-media", EXIT_INVALID, 415, "The request is in no form that is read here"),
     Fault("range-not-satisfiable", EXIT_INVALID, 416, "The range is not in the content"),
     Fault("invalid-input", EXIT_INVALID, 422, "Invalid input"),
@@ -50,6 +51,7 @@ _ALL: Final = (
     INTERNAL,
     Fault("damaged-database", EXIT_INTEGRITY, 500, "The registry's database is damaged"),
     Fault("unavailable", EXIT_UNAVAILABLE, 503, "Something outside is missing or failed"),
+    Fault("low-space", EXIT_UNAVAILABLE, 507, "The disk of the registry is nearly full"),
 )
 
 FAULTS: Final = {fault.reason: fault for fault in _ALL}

@@ -1,7 +1,7 @@
 """Builds what the doors hand to the rooms below, and reads what the environment says of it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from api.client.registry import Registry as AnyRegistry
     from artifacts.digest import Digest
     from artifacts.sources import Access
+    from artifacts.space import DiskReserve
     from artifacts.uploads import Uploads
     from evaluator.evidence.examination import Examiner
     from evaluator.records.records import Records
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from registry.access.log import Log
     from registry.access.tokens import Tokens
     from registry.catalogue.catalogue import Catalogue
+
+DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
+UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +147,54 @@ def folder_of(location: str) -> Path:
 
 
 def open_uploads(registry: Registry) -> "Uploads":
-    """Open the uploads to the registry's store; what holds their blobs is shared by all processes of the registry."""
-    from api.stores import uploads_folder  # noqa: PLC0415 - most commands take in none
-    from artifacts.uploads import Uploads  # noqa: PLC0415
-    from registry.catalogue.holds import DatabaseHolds  # noqa: PLC0415
+    """Open the uploads to the registry's store; what holds their blobs is shared by all processes of the registry.
 
+    BENCHLOCK_UNNAMED_BYTES bounds what one caller may have there that nothing names; by default half of the disk.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is no amount of bytes.
+    """
+    from api.stores import uploads_folder  # noqa: PLC0415 - most commands take in none
+    from artifacts.uploads import Bounds, Uploads  # noqa: PLC0415
+    from registry.catalogue.holds import DatabaseHolds  # noqa: PLC0415
+    from registry.collection import find_named  # noqa: PLC0415
+
+    def named(digests: "Collection[Digest]") -> "Collection[Digest]":
+        return find_named(digests, registry.store, registry.catalogue, registry.records.live_digests)
+
+    reserve = open_reserve(registry)
+    unnamed = _byte_setting(UNNAMED_BYTES)
+    bounds = Bounds(unnamed=reserve.measure().size // 2 if unnamed is None else unnamed)
     holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
-    return Uploads(uploads_folder(registry.home), registry.store, holds=holds)
+    folder = uploads_folder(registry.home)
+    return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_named=named)
+
+
+def open_reserve(registry: Registry) -> "DiskReserve":
+    """Return the reserve of the disk that has the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_DISK_RESERVE is no amount of bytes.
+    """
+    from api.stores import uploads_folder  # noqa: PLC0415 - as above
+    from artifacts.space import DiskReserve  # noqa: PLC0415
+
+    return DiskReserve(uploads_folder(registry.home), _byte_setting(DISK_RESERVE))
+
+
+def _byte_setting(variable: str) -> int | None:
+    """Return the bytes that a variable of the environment names; None where it is not set."""
+    from registry.quantities import parse_bytes  # noqa: PLC0415 - as above
+
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        return int(text) if text.isascii() and text.isdecimal() else parse_bytes(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"invalid {variable} {text[:100]!r}", where=variable, next_step=f"write bytes: {variable}=8GiB"
+        ) from error
 
 
 def open_tokens(registry: Registry) -> "Tokens":

@@ -1,54 +1,144 @@
 """Blobs that are no garbage yet though nothing names them: somebody sent them, and has still to publish what does.
 
-``FOLDER/<hex>`` holds the blob of that digest, from the file's time on; for a while, since whoever sent it may be gone.
+``FOLDER/<hex>-<owner>-<size>`` holds the blob of that digest, from the file's time on; for a while, since whoever sent
+it may be gone. It counts as its owner's until the blob is named or deleted. Older versions wrote ``FOLDER/<hex>``.
 """
 
+import hashlib
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from threading import Lock
+from typing import Final, NamedTuple, Protocol
 
 from artifacts.digest import Digest, from_hex, to_hex
-from artifacts.errors import InvalidInputError
 from artifacts.pieces import disk, stated
 
 SECONDS: Final = 24 * 3600.0
 _MODE, _FOLDER_MODE = 0o600, 0o700
+_OWNER_DIGITS: Final = 16
+_NAME: Final = re.compile(rf"([0-9a-f]{{64}})(?:-([0-9a-f]{{{_OWNER_DIGITS}}})-([0-9]{{1,18}}))?")
 
 
 class Holds(Protocol):
     """What is held. It is held while ``store.writing()`` is, and asked for while ``store.collecting()`` is."""
 
-    def hold(self, digest: Digest) -> None:
-        """Hold the blob from now on; a hold that is there is renewed."""
+    def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
+        """Hold the blob of ``size`` bytes for ``owner`` from now on; a hold that is there is renewed."""
         ...
 
     def held(self) -> Iterator[Digest]:
-        """Return every blob that is held, there or not. Holds that are over are forgotten."""
+        """Return every blob that is held, there or not."""
+        ...
+
+    def forget_expired(self) -> None:
+        """Forget holds that have expired, once a collection has deleted what they held."""
+        ...
+
+    def count_bytes(self, owner: str) -> int:
+        """Return the bytes of the blobs that an owner holds or held, until they are released or forgotten."""
+        ...
+
+    def owned(self, owner: str) -> Collection[Digest]:
+        """Return the digests of those blobs."""
+        ...
+
+    def release(self, owner: str, digests: Collection[Digest]) -> None:
+        """End an owner's holds of blobs that are named now."""
         ...
 
 
+class _Hold(NamedTuple):
+    digest: Digest
+    owner: str
+    size: int
+
+
+def tag_of(owner: str) -> str:
+    """Return what stands for an owner in the names of files."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]
+
+
 class FolderHolds:
-    """Blobs that are held, as files of a folder. Implements ``Holds``."""
+    """Blobs that are held, as files of a folder. Implements ``Holds``.
+
+    The names are remembered, since one service writes them; the command ``gc`` may remove some meanwhile.
+    """
 
     def __init__(self, folder: Path, seconds: float = SECONDS, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._seconds = seconds
         self._clock = clock
+        self._mutex = Lock()
+        self._names: set[str] | None = None
+        self._bytes: Counter[str] = Counter()
 
-    def hold(self, digest: Digest) -> None:
+    def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
         """From now on; anew, if it is held already."""
+        name = f"{to_hex(digest)}-{tag_of(owner)}-{size}"
         with disk(self._folder):
             self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            (self._folder / to_hex(digest)).touch(_MODE)
+            (self._folder / name).touch(_MODE)
+        with self._mutex:
+            if self._names is not None and name not in self._names:
+                self._add(name)
 
     def held(self) -> Iterator[Digest]:
-        """Every blob that is held, there or not. Holds that are over are forgotten."""
+        """Every blob that is held, there or not."""
+        now = self._clock()
+        for name, found in stated(self._folder):
+            if (one := _parse(name)) is not None and now - found.st_mtime <= self._seconds:
+                yield one.digest
+
+    def forget_expired(self) -> None:
+        """Remove the files of holds that have expired."""
         now = self._clock()
         for name, found in stated(self._folder):
             if now - found.st_mtime > self._seconds:
                 (self._folder / name).unlink(missing_ok=True)
-                continue
-            with suppress(InvalidInputError):
-                yield from_hex(name)
+        with self._mutex:
+            self._names = None
+
+    def count_bytes(self, owner: str) -> int:
+        """Return the bytes that an owner holds, as they are remembered."""
+        with self._mutex:
+            if self._names is None:
+                self._load()
+            return self._bytes[tag_of(owner)]
+
+    def owned(self, owner: str) -> Collection[Digest]:
+        """Return the digests of an owner's blobs, as they are in the folder now."""
+        with self._mutex:
+            names = self._load()
+        found = (_parse(name) for name in names)
+        return [one.digest for one in found if one is not None and one.owner == tag_of(owner)]
+
+    def release(self, owner: str, digests: Collection[Digest]) -> None:
+        """Remove the files of an owner's holds of ``digests``."""
+        wanted = frozenset(digests)
+        with self._mutex:
+            for name in self._load():
+                one = _parse(name)
+                if one is not None and one.owner == tag_of(owner) and one.digest in wanted:
+                    (self._folder / name).unlink(missing_ok=True)
+            self._load()
+
+    def _load(self) -> frozenset[str]:
+        self._names, self._bytes = set(), Counter()
+        for name, _ in stated(self._folder):
+            self._add(name)
+        return frozenset(self._names)
+
+    def _add(self, name: str) -> None:
+        assert self._names is not None
+        if (one := _parse(name)) is not None:
+            self._names.add(name)
+            self._bytes[one.owner] += one.size
+
+
+def _parse(name: str) -> _Hold | None:
+    """Return what the name of a file says; None where it is no hold."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else _Hold(from_hex(found[1]), found[2] or "", int(found[3] or 0))

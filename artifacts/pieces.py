@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -22,12 +22,24 @@ class TooLargeError(InvalidInputError):
     code = "too-large"
 
 
+Admit: TypeAlias = Callable[[int], None]
+"""Accounts for bytes that are about to be appended; raises where there is no room for them."""
+
+
+def _admit_all(_: int) -> None:
+    pass
+
+
 class Piece:
     """The end of an upload, for one writer; who has it has the file's lock."""
 
-    def __init__(self, path: Path, file: FileIO, before: "Progressed | None", largest: int = 0) -> None:
+    def __init__(
+        self, path: Path, file: FileIO, before: "Progressed | None", largest: int = 0, owner: str = ""
+    ) -> None:
         """``before`` is what was digested already, of this file; ``largest`` the bytes that it may have."""
         self.path = path
+        self.owner = owner
+        self.admit: Admit = _admit_all
         self.draft = Draft(path, file)
         self._state, self._digested = before or (hashlib.sha256(), 0)
         self.largest = largest
@@ -48,6 +60,7 @@ class Piece:
 
         Raises:
             TooLargeError: the upload would become too large; nothing of it is appended.
+            BenchlockError: as ``admit``; nothing of it is appended.
             UnavailableError: the disk takes no more; what it took is kept.
         """
         before = self.size
@@ -56,6 +69,7 @@ class Piece:
                 f"the upload would have more than {self.largest} bytes",
                 next_step="ask whoever runs the server for larger bounds",
             )
+        self.admit(len(chunk))
         with disk(self.path.parent):
             self.draft.write(chunk)
         if self._digested == before:  # else what a server that was killed took in is still to be read

@@ -7,14 +7,14 @@ who would have sent it, is held (``FOLDER/held``): it is no garbage for a while,
 """
 
 import fcntl
-import hashlib
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from threading import Lock
@@ -24,14 +24,16 @@ from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from artifacts.fetching import is_at
-from artifacts.holds import FolderHolds, Holds
+from artifacts.holds import FolderHolds, Holds, tag_of
 from artifacts.leftovers import Swept
 from artifacts.pieces import Piece, Progressed, disk, stated
+from artifacts.quotas import FindNamed, UnnamedQuota
+from artifacts.space import NO_RESERVE, DiskReserve
 from artifacts.store import BlobStore, refuse_other
 
 HELD: Final = "held"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
-_SECOND_DIGITS, _RANDOM_BYTES, _OWNER_DIGITS = 10, 11, 16
+_SECOND_DIGITS, _RANDOM_BYTES = 10, 11
 _MODE, _FOLDER_MODE = 0o600, 0o700
 
 
@@ -63,6 +65,10 @@ class TooManyUploadsError(UnavailableError):
     code = "too-many-uploads"
 
 
+def _find_none(_: Collection[Digest]) -> Collection[Digest]:
+    return ()
+
+
 @runtime_checkable
 class AdoptingStore(Protocol):
     """A store that can make a file its own."""
@@ -76,13 +82,15 @@ class AdoptingStore(Protocol):
 class Bounds:
     """What is taken in at most: uploads at once, of all and of one owner; bytes of one, and of all; and for how long.
 
-    An upload goes ``idle`` seconds after its last byte, and ``age`` after its beginning.
+    An upload goes ``idle`` seconds after its last byte, and ``age`` after its beginning. ``unnamed`` bytes may be one
+    owner's in unfinished uploads and in blobs that nothing names.
     """
 
     uploads: int = 1024
     of_one: int = 128
     blob: int = 256 << 30
     together: int = 1 << 40
+    unnamed: int = 1 << 40
     idle: float = 24 * 3600
     age: float = 7 * 24 * 3600
 
@@ -97,13 +105,27 @@ class Uploads:
         bounds: Bounds | None = None,
         clock: Callable[[], float] = time.time,
         holds: Holds | None = None,
+        reserve: DiskReserve = NO_RESERVE,
+        find_named: FindNamed = _find_none,
     ) -> None:
-        """Make the uploads to ``store`` whose files lie in ``folder``; ``holds`` are in the folder by default."""
+        """Make the uploads to ``store`` whose files lie in ``folder``.
+
+        Args:
+            folder: Where unfinished uploads lie.
+            store: What they become blobs of.
+            bounds: What is taken in at most.
+            clock: Seconds of the epoch.
+            holds: What holds the blobs that came; in the folder by default.
+            reserve: Free space of the disk that uploads leave alone.
+            find_named: Return those of some digests that a version, a lock or a run names.
+        """
         self._open = folder / "open"
         self._holds = holds or FolderHolds(folder / HELD, clock=clock)
         self._store = store
         self._bounds = bounds or Bounds()
         self._clock = clock
+        self._reserve = reserve
+        self._quota = UnnamedQuota(self._bounds.unnamed, self._holds, self._open_bytes, find_named)
         self._turn = Lock()
         self._digested: dict[Path, Progressed] = {}
 
@@ -111,12 +133,14 @@ class Uploads:
     def bounds(self) -> Bounds:
         return self._bounds
 
-    def begin(self, owner: str) -> str:
+    def begin(self, owner: str, share: float = 1.0) -> str:
         """A new upload of ``owner``'s, whom nobody else's id helps; its id.
 
         Raises:
             TooManyUploadsError: as many as there may be are open.
+            LowSpaceError: less space is free than the ``share`` of the reserve that is not the owner's.
         """
+        self._reserve.require(0, share)
         self.sweep()
         with self._turn, disk(self._open):
             self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
@@ -137,10 +161,19 @@ class Uploads:
         with disk(self._open), _known(upload):
             return path.stat().st_size
 
-    def opened(self, owner: str, upload: str, at: int | None = None) -> Piece:
+    def opened(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> Piece:
         """The upload, to be gone on with at its end by this caller alone, who closes it.
 
+        Args:
+            owner: Who began it. What is written counts as theirs.
+            upload: Its id.
+            at: Where what comes begins.
+            size: Bytes that are announced.
+            share: The part of the disk's reserve that is left alone.
+
         Raises:
+            LowSpaceError: The disk has no room for ``size`` bytes beside its reserve.
+            UnnamedBytesError: The owner would have more unnamed bytes than one owner may.
             UploadNotFoundError: there is none.
             UploadBusyError: somebody else goes on with it.
             OutOfPlaceError: it does not end at ``at``.
@@ -149,13 +182,17 @@ class Uploads:
         with disk(self._open), _known(upload):
             file = _locked(path, upload)
         try:
-            piece = Piece(path, file, self._digested.pop(path, None))
+            piece = Piece(path, file, self._digested.pop(path, None), owner=owner)
         except BaseException:
             file.close()
             raise
         try:
             piece.largest = min(self._bounds.blob, piece.size + self._room())
             _check_place(piece, at)
+            if size and piece.size + size <= piece.largest:  # else it is too large, whoever sends it
+                self._reserve.require(size, share)
+                self._quota.require(owner, size)
+            piece.admit = partial(self._admit, owner, share)
         except BaseException:
             self.close(piece)
             raise
@@ -181,7 +218,7 @@ class Uploads:
             piece.remove()
             raise
         with self._store.writing():
-            self._holds.hold(found.digest)
+            self._holds.hold(found.digest, piece.owner, found.size)
             if isinstance(self._store, AdoptingStore):
                 self._store.adopt(piece.draft, found)
             else:
@@ -198,17 +235,26 @@ class Uploads:
             finally:
                 self.close(piece)
 
-    def has(self, digest: Digest) -> bool:
-        """Whether the blob is there, and will stay until who asks has had the time to name it."""
+    def has(self, digest: Digest, owner: str = "") -> bool:
+        """Whether the blob is there, and will stay until ``owner`` has had the time to name it.
+
+        Raises:
+            UnnamedBytesError: The owner holds more bytes that nothing names than one owner may.
+        """
         with self._store.writing():
             if not self._store.exists(parse_digest(digest)):
                 return False
-            self._holds.hold(digest)
+            self._quota.require(owner, 0)
+            self._holds.hold(digest, owner, self._store.stat(digest).size)
         return True
 
     def held(self) -> Iterator[Digest]:
         """Blobs that came lately and are no garbage yet; only while garbage is collected."""
         return self._holds.held()
+
+    def forget_expired(self) -> None:
+        """Forget holds that have expired, once a collection has deleted what they held."""
+        self._holds.forget_expired()
 
     def sweep(self, *, dry_run: bool = False) -> Swept:
         """Give up uploads that nobody resumed for long, or that began too long ago; how many, and their bytes."""
@@ -225,6 +271,14 @@ class Uploads:
                 self._digested.pop(path, None)
         return swept
 
+    def _admit(self, owner: str, share: float, size: int) -> None:
+        self._reserve.require(size, share)
+        self._quota.charge(owner, size)
+
+    def _open_bytes(self, owner: str) -> int:
+        """Return the bytes of an owner's unfinished uploads."""
+        return sum(found.st_size for name, found in stated(self._open) if name.endswith(_tag(owner)))
+
     def _room(self) -> int:
         """Bytes that uploads may still have, all together."""
         return max(0, self._bounds.together - sum(found.st_size for _, found in stated(self._open)))
@@ -236,7 +290,7 @@ class Uploads:
 
 
 def _tag(owner: str) -> str:
-    return f"-{hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]}"
+    return f"-{tag_of(owner)}"
 
 
 def _begun(name: str) -> float:

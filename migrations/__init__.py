@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection, Engine
 
-HEAD = "0018"
+HEAD = "0019"
 """The newest revision: a test compares it with the revisions themselves."""
 _READS = ("SELECT", "PRAGMA")
 

@@ -1,6 +1,6 @@
 """Garbage collection: blobs that no version, no lock and nothing else named by the caller needs are removed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from artifacts.digest import Digest
@@ -35,10 +35,7 @@ def collect(
         IntegrityError: the listing of a tree is damaged, so that nobody knows what it names; nothing was removed.
     """
     with store.collecting():
-        live = {*catalogue.live_digests(), *more()}
-        for tree in catalogue.live_trees():
-            listing = read(store, tree, name=f"the listing of the tree {tree}")
-            live.update(entry.digest for entry in parse_listing(listing, tree))
+        live = set(_live(store, catalogue, more))
         garbage = tuple(digest for digest in store.list() if digest not in live)
         size = sum(_size(store, digest) for digest in garbage)
         leftovers = store.sweep(dry_run=True)
@@ -50,6 +47,27 @@ def collect(
             for digest in garbage:
                 store.delete(digest)
     return Collected(garbage, size, leftovers)
+
+
+def find_named(
+    digests: Collection[Digest], store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]
+) -> Collection[Digest]:
+    """Return those of ``digests`` that are named as ``collect`` sees it.
+
+    Raises:
+        IntegrityError: The listing of a tree is damaged.
+    """
+    wanted = frozenset(digests)
+    return wanted.intersection(_live(store, catalogue, more)) if wanted else wanted
+
+
+def _live(store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]) -> Iterator[Digest]:
+    """Yield every digest that is named, some several times."""
+    yield from catalogue.live_digests()
+    yield from more()
+    for tree in catalogue.live_trees():
+        listing = read(store, tree, name=f"the listing of the tree {tree}")
+        yield from (entry.digest for entry in parse_listing(listing, tree))
 
 
 def _size(store: BlobStore, digest: Digest) -> int:

@@ -1,6 +1,7 @@
 """A registry in a folder of this machine, as commands see it."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 from api.build import this_build
 from api.client.registry import Brought, Freed, Json, Looked, Made, Told
 from api.databases import check, describe
-from api.wiring import Registry, describe_store, now, open_uploads
+from api.wiring import Registry, describe_store, now, open_reserve, open_uploads
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from artifacts.store import FileStore
 from registry.catalogue.catalogue import Catalogue
+from registry.quantities import spell_bytes
 
 if TYPE_CHECKING:
     from artifacts.digest import Digest
     from artifacts.mirrored import Evicted
     from artifacts.oci.mirrored import MirroredRepository
     from artifacts.progress import Progress
+    from artifacts.space import Space
     from evaluator.dispatch.queue import Explanation
     from evaluator.inventory import Inventory, Names
     from evaluator.records.records import Records
@@ -182,6 +185,8 @@ class EmbeddedRegistry:
             yield from uploads.held()
 
         freed = collect(self.store, self.catalogue, live, dry_run=dry_run)
+        if not dry_run:
+            uploads.forget_expired()
         gone = None if evicted is None else _evicted_document(evicted)
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 
@@ -190,6 +195,8 @@ class EmbeddedRegistry:
         from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
         from registry.bundled import not_brought  # noqa: PLC0415
 
+        with suppress(OSError):  # who reads the file says what is wrong with it
+            open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
         found = import_bundle(path, self.store, self.opened.database, now, progress, scratch)
         return Brought(
@@ -215,6 +222,7 @@ class EmbeddedRegistry:
             "database": database,
             "schema": this_build().schema,  # any other revision is refused when the registry is opened
             "store": describe_store(self.opened),
+            "disk": _describe_space(open_reserve(self.opened).measure()),
             "integrity": f"{pages} in pages and indexes{'' if advice is None else f'; {advice}'}",
             "damaged": damaged,
         }
@@ -241,3 +249,9 @@ def _evicted_document(evicted: "Evicted") -> Json:
     """What went from the folder, and the digests of what stays since the repository has it no more intact."""
     size = sum(blob.size for blob in evicted.gone)
     return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}
+
+
+def _describe_space(space: "Space") -> str:
+    """Return how much space is free; and, where it is only the reserve, what that means."""
+    text = f"{spell_bytes(space.free)} of {spell_bytes(space.size)} free, {spell_bytes(space.reserve)} reserved"
+    return f"{text}: nearly full; uploads and imports are refused" if space.is_low else text

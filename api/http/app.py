@@ -24,7 +24,7 @@ from api.http.send_window import SendMemory
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
 from api.http.work import Work
-from api.wiring import Registry, now
+from api.wiring import Registry, now, open_reserve
 from registry.access.refusals import Refusals
 
 PREFIX: Final = "/v1"
@@ -63,6 +63,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         whole_answers=SendMemory(settings.answer_bytes),
         kept=Kept(settings.kept_bytes),
         grace=Grace(settings.last_seconds),
+        reserve=open_reserve(registry),
     )
 
     async def end() -> None:

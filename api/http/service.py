@@ -11,6 +11,7 @@ from api.http.settings import Settings
 from api.http.tally import Tally
 from api.http.work import Work
 from api.wiring import Registry
+from artifacts.space import DiskReserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Service:
     whole_answers: SendMemory
     kept: Kept[bytes]
     grace: Grace
+    reserve: DiskReserve
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 

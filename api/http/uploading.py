@@ -7,8 +7,9 @@ from typing import Any
 from litestar import Request
 
 from api.http.ranges import sent_part
-from api.http.receiving import append
+from api.http.receiving import append, length_of
 from api.http.service import Service
+from api.http.space import reserve_share
 from api.wiring import open_uploads
 from artifacts.digest import Digest
 from artifacts.pieces import Piece
@@ -24,10 +25,10 @@ class Uploading:
 
     async def has(self, digest: Digest) -> bool:
         """Whether the blob is there; it will stay until the caller has had the time to name it."""
-        return await self._work.do(self._uploads.has, digest)
+        return await self._work.do(self._uploads.has, digest, _caller())
 
     async def begin(self) -> str:
-        return await self._work.do(self._uploads.begin, _caller())
+        return await self._work.do(self._uploads.begin, _caller(), reserve_share())
 
     async def offset(self, upload: str) -> int:
         return await self._work.do(self._uploads.offset, _caller(), upload)
@@ -62,7 +63,9 @@ class Uploading:
         """The upload after the body was appended to it, still the caller's alone."""
         await self.offset(upload)  # where there is none, that is what is told, whatever else is wrong
         part = None if place is None else sent_part(place)
-        piece = await self._work.do(self._uploads.opened, _caller(), upload, None if part is None else part.start)
+        size = length_of(request) or 0 if part is None else part.size
+        at = None if part is None else part.start
+        piece = await self._work.do(self._uploads.opened, _caller(), upload, at, size, reserve_share())
         try:
             await append(request, piece, part, self._work)
             yield piece

@@ -12,7 +12,7 @@ build metadata out, so that two versions that differ in nothing else are one.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Boolean, Column, Float, ForeignKeyConstraint, Index, MetaData, Table, text
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKeyConstraint, Index, MetaData, Table, text
 
 from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 
@@ -197,7 +197,10 @@ blob_holds = Table(  # blobs that are no garbage until then, in seconds of the e
     "blob_holds",
     metadata,
     Column("digest", DIGEST, primary_key=True),
+    Column("owner", letters(16), primary_key=True),  # the tag of who sent it or asked for it; empty in old rows
+    Column("size", BigInteger, nullable=False),  # bytes that count as the owner's until the row is deleted
     Column("until", Float, nullable=False),
+    Index(None, "owner"),
     sqlite_with_rowid=False,
 )
 

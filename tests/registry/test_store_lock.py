@@ -213,3 +213,25 @@ def test_a_hold_ends_and_is_renewed(engine: Engine) -> None:
     assert list(holds.held()) == [one]
     holds.hold(one)
     assert list(holds.held()) == [one]
+
+
+def test_held_bytes_count_in_all_processes_until_the_blobs_are_named_or_collected(engine: Engine, address: str) -> None:
+    one, other, last = (digest_bytes(text) for text in (b"one", b"other", b"last"))
+    holds = DatabaseHolds(engine)
+    DatabaseHolds(engine, seconds=-1).hold(one, "token/me", 3)
+    holds.hold(other, "token/me", 5 << 32)
+    holds.hold(other, "token/you", 5 << 32)
+    holds.hold(last, "token/me", 4)
+    elsewhere = open_server(address)
+    try:
+        others = DatabaseHolds(elsewhere)
+        assert others.count_bytes("token/me") == 7 + (5 << 32)
+        assert set(others.owned("token/me")) == {one, other, last}
+        assert set(others.held()) == {other, last}
+        others.release("token/me", [other])
+        assert holds.count_bytes("token/me") == 7
+        others.forget_expired()
+        assert holds.count_bytes("token/me") == 4
+        assert set(holds.held()) == {other, last}
+    finally:
+        elsewhere.dispose()

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from litestar import Response, Router, get
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy import text
 
 from api.build import this_build
@@ -25,8 +25,14 @@ _NOWHERE: Final = from_hex("0" * 64)
 """A digest that nothing has: whether it is there is asked of the last store behind the others."""
 
 
+_LOW_SPACE: Final = "low-space"
+
+
 class Health(Struct, frozen=True):
-    """The service lives; its build of benchlock: version, commit and the schema revision that it needs."""
+    """The service lives; its build of benchlock: version, commit and the schema revision that it needs.
+
+    ``status`` is `ok`, or `low-space` where it is ready to read, and refuses uploads since its disk is nearly full.
+    """
 
     status: str
     version: str
@@ -42,9 +48,10 @@ class Readiness:
         self._turn = asyncio.Lock()
         self._until = 0.0
         self._fault: BenchlockError | None = None
+        self._is_low = False
 
-    async def check(self) -> None:
-        """Nothing, where the database and the store answer.
+    async def check(self) -> bool:
+        """Require that the database and the store answer; whether the disk has free space beyond its reserve.
 
         Raises:
             UnavailableError: one of them does not. The log alone says why, for that may name hosts and users.
@@ -55,6 +62,7 @@ class Readiness:
                 self._until = time.monotonic() + self._service.settings.ready_seconds
         if self._fault is not None:
             raise self._fault.with_traceback(None)
+        return not self._is_low
 
     async def _look(self) -> BenchlockError | None:
         for part, look in (("database", _ask_database), ("store", _ask_store)):
@@ -65,13 +73,26 @@ class Readiness:
             except BenchlockError as error:
                 log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
                 return UnavailableError(f"the {part} cannot be used", next_step="the log of the service says why")
+        await self._look_at_space()
         return None
+
+    async def _look_at_space(self) -> None:
+        try:
+            space = await self._service.work.do(self._service.reserve.measure)
+        except BenchlockError as error:
+            log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+            return
+        if space.is_low and not self._is_low:
+            fields = {"free": space.free, "reserve": space.reserve}
+            log.error("the disk is nearly full: uploads and imports are refused", extra={"fields": fields})
+        self._is_low = space.is_low
 
 
 def routes(service: Service) -> Router:
     """``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
     build = this_build()
     health, readiness = Health("ok", build.version, build.commit, build.schema), Readiness(service)
+    low = structs.replace(health, status=_LOW_SPACE)
     example = {"status": "ok", "version": build.version, "commit": "8ae00ce…", "schema": build.schema}
 
     @get(
@@ -95,10 +116,10 @@ def routes(service: Service) -> Router:
     async def ready() -> Health:
         """Answers where the database and the store do, or did a moment ago; 503 says which does not.
 
-        It is also 503 while the database's schema has another revision than this build needs.
+        It is also 503 while the database's schema has another revision than this build needs. `status` is `low-space`
+        while the disk has no free space beyond its reserve: uploads and publications are refused (507), reads go on.
         """
-        await readiness.check()
-        return health
+        return health if await readiness.check() else low
 
     @get(
         "/metrics",

@@ -17,6 +17,7 @@ from api.http.guards import READ, RUN
 from api.http.making import make_lock
 from api.http.places import ASK
 from api.http.service import Service
+from api.http.space import require_space
 from api.wire import locks as wire
 from api.wiring import Registry
 from artifacts.digest import Digest
@@ -107,7 +108,7 @@ def routes(service: Service) -> Router:
     )
     async def lock(data: GivenIn) -> wire.KeptLock:
         """From a `request`, the lock that answers it; a `text` is kept as it is. The same again changes nothing."""
-        return await service.ask.do(_locked, registry, data)
+        return await service.ask.do(_locked, service, data)
 
     return Router(
         "",
@@ -207,7 +208,9 @@ def _resolved(registry: Registry, data: wire.Question) -> wire.Resolved:
     return wire.resolved_on_wire(resolve_request(request, registry.catalogue, wire.preferences_of(data.preferences)))
 
 
-def _locked(registry: Registry, data: wire.Given) -> wire.KeptLock:
+def _locked(service: Service, data: wire.Given) -> wire.KeptLock:
+    require_space(service)
+    registry = service.registry
     if (data.request is UNSET) == (data.text is UNSET):
         raise InvalidInputError("a lock is made from a request, or kept as a text", next_step="send one of the two")
     if data.text is not UNSET:

@@ -13,6 +13,7 @@ from api.http.documented import answers, content
 from api.http.guards import PUBLISH
 from api.http.places import LONG_BODY
 from api.http.service import Service
+from api.http.space import require_space
 from api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
 from artifacts.digest import Digest
 from registry.accepting import accept, parse_accepted
@@ -49,6 +50,8 @@ def routes(service: Service) -> Router:
     catalogue, store = service.registry.catalogue, service.registry.store
 
     def published(data: Publication) -> PublishedVersion:
+        if not data.dry_run:
+            require_space(service)
         warnings: list[str] = []
         manifest = parse_accepted(data.manifest, None if data.digest is UNSET else Digest(data.digest))
         provenance = Provenance(data.authored, data.sources)

@@ -1,0 +1,138 @@
+"""Disk space over HTTP: what is refused while the disk is nearly full or a token has too much that nothing names."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from litestar.testing import TestClient
+
+from api.client.embedded import EmbeddedRegistry
+from api.http.app import create_app
+from api.http.settings import Settings
+from api.wiring import DISK_RESERVE, UNNAMED_BYTES, Registry, open_reserve, open_tokens
+from artifacts.digest import digest_bytes
+from artifacts.errors import InvalidInputError
+from artifacts.progress import SILENT
+from artifacts.space import DiskReserve, LowSpaceError, Space
+from registry.access.gate import Gate
+from registry.access.scopes import Scopes
+from tests.api.http.conftest import Client
+
+UPLOADS = "/v1/blobs/uploads"
+RESERVE = 1000
+DATASET = {
+    "schema": 1,
+    "kind": "framework",
+    "name": "acme/runtime",
+    "version": "1.0.0",
+    "license": "MIT",
+    "predictor": "onnxruntime",
+    "distributions": ["onnxruntime"],
+}
+
+
+@pytest.fixture
+def tokens(registry: Registry) -> dict[str, dict[str, str]]:
+    """Headers of a publisher and of a worker."""
+    made = open_tokens(registry)
+    scopes = {"publisher": ["read", "publish:acme"], "worker": ["read", "run"], "other": ["publish:other"]}
+    return {
+        name: {"authorization": f"Bearer {made.create(name, Scopes.parse(some))[1].text}"}
+        for name, some in scopes.items()
+    }
+
+
+@pytest.fixture
+def closed(registry: Registry, tokens: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    del tokens
+    monkeypatch.setenv(DISK_RESERVE, str(RESERVE))
+    monkeypatch.setenv(UNNAMED_BYTES, "1MiB")
+    gate = Gate(open_tokens(registry), lambda: datetime.now(UTC))
+    with TestClient(create_app(registry, Settings(ready_seconds=0), gate), raise_server_exceptions=False) as client:
+        yield client
+
+
+def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Leave so many bytes free on every disk."""
+    monkeypatch.setattr(DiskReserve, "measure", lambda self: Space(1 << 40, free, self.size or 0))
+
+
+def send(client: Client, content: bytes, headers: dict[str, str]) -> int:
+    answer = client.post(UPLOADS, params={"digest": digest_bytes(content)}, content=content, headers=headers)
+    if answer.status_code >= 400:
+        assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code
+
+
+def test_a_full_disk_is_left_to_reading_and_to_the_ends_of_runs(
+    closed: Client, tokens: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, worker = tokens["publisher"], tokens["worker"]
+    kept = b"before"
+    assert send(closed, kept, publisher) == 201
+    begun = closed.post(UPLOADS, headers=publisher).headers["location"]
+    assert closed.get("/v1/ready").json()["status"] == "ok"
+
+    leave(monkeypatch, RESERVE - 1)
+    refused = closed.post(UPLOADS, headers=publisher)
+    assert (refused.status_code, refused.json()["code"]) == (507, "low-space")
+    assert closed.patch(begun, content=b"more", headers=publisher).status_code == 507
+    publication = {"manifest": DATASET, "authored": "", "sources": {}}
+    assert closed.post("/v1/artifacts", json=publication, headers=publisher).json()["code"] == "low-space"
+    assert closed.get("/v1/ready").json()["status"] == "low-space"
+    assert closed.get("/v1/health").json()["status"] == "ok"
+    assert closed.get(f"/v1/blobs/{digest_bytes(kept)}", headers=publisher).content == kept
+    assert closed.delete(begun, headers=publisher).status_code == 204
+    assert send(closed, b"samples of a run", worker) == 201
+
+    leave(monkeypatch, RESERVE // 2 - 1)
+    assert send(closed, b"more of a run", worker) == 507
+    leave(monkeypatch, RESERVE * 2)
+    assert closed.post("/v1/artifacts", json=publication, headers=publisher).status_code == 201
+    assert closed.get("/v1/ready").json()["status"] == "ok"
+
+
+def test_a_token_has_a_bound_on_bytes_that_nothing_names(
+    closed: Client, registry: Registry, tokens: dict[str, dict[str, str]]
+) -> None:
+    publisher = tokens["publisher"]
+    assert send(closed, b"1" * 700_000, publisher) == 201
+    over = b"2" * 700_000
+    answer = closed.post(UPLOADS, params={"digest": digest_bytes(over)}, content=over, headers=publisher)
+    assert (answer.status_code, answer.json()["code"]) == (413, "unnamed-bytes")
+    assert "the limit is 1048576 bytes" in answer.json()["detail"]
+    begun = closed.post(UPLOADS, headers=publisher).headers["location"]
+    assert closed.patch(begun, content=iter([over[:350_000], over[350_000:]]), headers=publisher).status_code == 413
+    assert send(closed, over, tokens["other"]) == 201
+    EmbeddedRegistry(registry).collect(dry_run=True, local=False)
+    assert send(closed, over, publisher) == 413
+
+
+def test_a_bundle_needs_the_space_that_it_takes(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "a.bundle"
+    bundle.write_bytes(b"0" * 100)
+    monkeypatch.setenv(DISK_RESERVE, "1kB")
+    leave(monkeypatch, 1099)
+    embedded = EmbeddedRegistry(registry)
+    with pytest.raises(LowSpaceError, match="100 are needed, and 1000 stay reserved"):
+        embedded.import_bundle(bundle, SILENT)
+    assert "nearly full" not in str(embedded.describe()["disk"])
+    leave(monkeypatch, 1000)
+    assert "uploads and imports are refused" in str(embedded.describe()["disk"])
+
+
+@pytest.mark.parametrize(("text", "size"), [("8GiB", 8 << 30), ("123", 123), ("", None)])
+def test_the_reserve_is_a_setting(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, text: str, size: int | None
+) -> None:
+    monkeypatch.setenv(DISK_RESERVE, text)
+    assert open_reserve(registry).size == size
+
+
+def test_a_reserve_that_is_no_amount_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DISK_RESERVE, "a lot")
+    with pytest.raises(InvalidInputError, match="invalid BENCHLOCK_DISK_RESERVE 'a lot'"):
+        open_reserve(registry)

@@ -1,0 +1,137 @@
+"""Free space that uploads leave alone, and bytes that one owner may have without naming them."""
+
+import io
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from artifacts import space
+from artifacts.digest import Digest, digest_bytes
+from artifacts.holds import FolderHolds
+from artifacts.local import LocalStore
+from artifacts.quotas import UnnamedBytesError, UnnamedQuota
+from artifacts.space import DiskReserve, LowSpaceError, Space, default_reserve
+from artifacts.uploads import Bounds, Uploads
+
+ME, YOU = "token/me", "token/you"
+GIB = 1 << 30
+
+
+def filled(monkeypatch: pytest.MonkeyPatch, free: int, size: int = 100 << 20) -> None:
+    """Make every file system one with so many free bytes."""
+    monkeypatch.setattr(DiskReserve, "measure", lambda self: Space(size, free, self.size or 0))
+
+
+def upload(uploads: Uploads, content: bytes, owner: str = ME, *, share: float = 1.0, announced: int = 0) -> Digest:
+    name = uploads.begin(owner, share)
+    piece = uploads.opened(owner, name, size=announced, share=share)
+    try:
+        piece.write(content)
+        return uploads.finish(piece, digest_bytes(content)).digest
+    finally:
+        uploads.close(piece)
+
+
+@pytest.mark.parametrize(
+    ("size", "reserve"),
+    [(2 * GIB, 2 * GIB // 10), (15 * GIB, GIB), (60 * GIB, 3 * GIB), (4000 * GIB, 8 * GIB)],
+)
+def test_the_reserve_follows_the_size_of_the_disk(size: int, reserve: int) -> None:
+    assert default_reserve(size) == reserve
+
+
+def test_space_is_measured_before_the_folder_is_there(tmp_path: Path) -> None:
+    found = DiskReserve(tmp_path / "blobs" / "uploads").measure()
+    assert 0 < found.free <= found.size
+    assert found.reserve == default_reserve(found.size)
+    assert space.Space(100, 5, 5).is_low
+
+
+def test_uploads_leave_the_reserve_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), reserve=DiskReserve(tmp_path, 1000))
+    filled(monkeypatch, 1010)
+    kept = upload(uploads, b"ten bytes.")
+    with pytest.raises(LowSpaceError, match="1010 bytes are free, 11 are needed"):
+        upload(uploads, b"ten bytes..")
+    with pytest.raises(LowSpaceError):
+        upload(uploads, b"", announced=11)
+    filled(monkeypatch, 999)
+    with pytest.raises(LowSpaceError):
+        uploads.begin(ME)
+    assert upload(uploads, b"the end of a run", share=0.5)
+    assert uploads.has(kept, ME)
+    filled(monkeypatch, 499)
+    with pytest.raises(LowSpaceError):
+        uploads.begin(ME, share=0.5)
+
+
+def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
+    named: set[Digest] = set()
+    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100), find_named=named.intersection)
+    first = upload(uploads, b"1" * 60)
+    with pytest.raises(UnnamedBytesError, match=r"60 bytes of yours .* limit is 100 bytes"):
+        upload(uploads, b"2" * 60)
+    assert upload(uploads, b"2" * 60, YOU)
+    named.add(first)
+    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100), find_named=named.intersection)
+    assert upload(uploads, b"3" * 60)
+    assert first not in set(uploads.held())
+
+
+def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    there = store.put(io.BytesIO(b"0" * 90)).digest
+    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100))
+    first, second = uploads.begin(ME), uploads.begin(ME)
+    one, two = uploads.opened(ME, first), uploads.opened(ME, second)
+    one.write(b"1" * 60)
+    with pytest.raises(UnnamedBytesError):
+        two.write(b"2" * 60)
+    two.write(b"2" * 40)
+    uploads.close(one)
+    uploads.close(two)
+    uploads.give_up(ME, first)
+    assert uploads.has(there, ME)
+    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100))
+    with pytest.raises(UnnamedBytesError):
+        uploads.has(there, ME)
+
+
+def test_blobs_count_after_their_hold_until_they_are_collected(tmp_path: Path) -> None:
+    holds = FolderHolds(tmp_path / "held", seconds=-1)
+    holds.hold(digest_bytes(b"one"), ME, 3)
+    assert list(holds.held()) == []
+    assert holds.count_bytes(ME) == 3
+    FolderHolds(tmp_path / "held", seconds=-1).forget_expired()  # as another process does it
+    assert list(holds.owned(ME)) == []
+    assert holds.count_bytes(ME) == 0
+
+
+def test_a_hold_of_an_older_version_holds_and_is_nobodys(tmp_path: Path) -> None:
+    digest = digest_bytes(b"one")
+    (tmp_path / digest.removeprefix("sha256:")).touch()
+    (tmp_path / "stray").touch()
+    holds = FolderHolds(tmp_path)
+    assert list(holds.held()) == [digest]
+    assert holds.count_bytes(ME) == 0
+
+
+def test_named_blobs_are_searched_for_seldom_when_it_is_in_vain(tmp_path: Path) -> None:
+    now, searches = 0.0, list[Collection[Digest]]()
+
+    def find(digests: Collection[Digest]) -> Collection[Digest]:
+        searches.append(digests)
+        return ()
+
+    holds = FolderHolds(tmp_path / "held")
+    holds.hold(digest_bytes(b"one"), ME, 10)
+    quota = UnnamedQuota(10, holds, lambda _: 0, find, lambda: now)
+    for _ in range(5):
+        with pytest.raises(UnnamedBytesError):
+            quota.charge(ME, 1)
+    assert len(searches) == 1
+    now = 11.0
+    with pytest.raises(UnnamedBytesError):
+        quota.charge(ME, 1)
+    assert len(searches) == 2

@@ -27,7 +27,7 @@ from evaluator.runner.engine import Engine
 from evaluator.runner.execute import Journal, Runner, Turn
 from evaluator.runner.host import Host, this_host
 from evaluator.runner.reaping import clear, halt
-from registry.access.errors import ForbiddenError, TokenRefusedError, UnauthorizedError
+from registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
 from registry.lockfile import Lock
 
 _POLL: Final = 1.0
@@ -93,6 +93,7 @@ class Agent:
         Raises:
             InvalidInputError: the queue does not let this agent in.
             TokenRefusedError: the queue does not accept the agent's token, or not any more.
+            MachineRefusedError: the token is valid, but may not speak for the machine.
         """
         done = 0
         with self._signals():
@@ -116,8 +117,10 @@ class Agent:
         """Say what is away: it may come back."""
         try:
             yield
-        except (UnauthorizedError, ForbiddenError) as error:
+        except UnauthorizedError as error:
             raise _token_refused(error) from error
+        except MachineRefusedError:
+            raise
         except kind as error:
             self._tell(str(error))
         except KeyboardInterrupt:  # it came between the end of what it was meant for and here
@@ -152,12 +155,15 @@ class Agent:
         Raises:
             UnknownNameError: the queue has no such machine any more: its database is an older one, or another. What the
                 machine is will be told anew.
+            MachineRefusedError: the token may not speak for the machine.
         """
         try:
             return self.queue.lease(self.machine, boot_id(), self._nonce)
         except UnknownNameError:
             self._facts = None
             raise
+        except ForbiddenError as error:
+            raise _machine_refused(self.machine, error) from error
 
     def _ask_anew(self) -> None:
         """The lease that answered the question is somebody's or over: the next question is another."""
@@ -187,7 +193,7 @@ class Agent:
             with self._halting(journal):
                 trouble = self._run(lease, self.workshop.build(journal, turn, engine), pulse)
             self._conclude(lease, journal, pulse, trouble)
-        refusal = trouble if isinstance(trouble, (UnauthorizedError, ForbiddenError)) else pulse.refusal
+        refusal = trouble if isinstance(trouble, UnauthorizedError) else pulse.refusal
         if refusal is not None:
             raise refusal
         return True
@@ -227,7 +233,7 @@ class Agent:
             job = journal.job
             self.workshop.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
             return
-        if pulse.refusal is not None or isinstance(trouble, (UnauthorizedError, ForbiddenError)):
+        if pulse.refusal is not None or isinstance(trouble, UnauthorizedError):
             self.workshop.say(f"{lease.job}: ended: the queue refuses this worker's token")
             return
         if pulse.verdict == "lost" or isinstance(trouble, FencedError):
@@ -261,6 +267,9 @@ class Agent:
             return ()
         try:
             self.queue.enrol(self.machine, boot_id(), found, clock)
+        except ForbiddenError as error:
+            self._facts = before
+            raise _machine_refused(self.machine, error) from error
         except BaseException:
             self._facts = before
             raise
@@ -364,6 +373,14 @@ def _token_refused(error: BenchlockError) -> TokenRefusedError:
     )
 
 
+def _machine_refused(machine: MachineId, error: ForbiddenError) -> MachineRefusedError:
+    return MachineRefusedError(
+        f"the worker ends, because its token may not speak for the machine {machine}: {error.what}",
+        where=error.where,
+        next_step="use the token that enrolled the machine, a token with the scope run, or another name (--machine)",
+    )
+
+
 def _close(engine: Engine | None) -> None:
     if engine is not None:
         engine.close()
@@ -374,4 +391,5 @@ def _ended(trouble: BaseException | None) -> Ended:
         return "returned"
     if isinstance(trouble, IntegrityError):
         return "integrity"
-    return "invalid" if isinstance(trouble, InvalidInputError) else "engine"
+    is_of_job = isinstance(trouble, InvalidInputError) and not isinstance(trouble, ForbiddenError)
+    return "invalid" if is_of_job else "engine"

@@ -10,7 +10,7 @@ from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import FencedError, Job, Lease, Queue
 from evaluator.dispatch.times import since_boot
 from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart
-from registry.access.errors import ForbiddenError, UnauthorizedError
+from registry.access.errors import UnauthorizedError
 
 _Answer = TypeVar("_Answer")
 _LEASES = 10
@@ -83,7 +83,7 @@ class LeasedJournal:
             except UnavailableError:
                 if since_boot() - first > seconds:
                     raise
-            except (UnauthorizedError, ForbiddenError):  # of the agent's token, not of the record
+            except UnauthorizedError:  # of the agent's token, not of the record
                 raise
             except InvalidInputError as error:
                 raise UnavailableError(

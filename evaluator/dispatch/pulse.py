@@ -9,7 +9,7 @@ from artifacts.errors import BenchlockError
 from evaluator.dispatch.queue import Beat, Lease, Queue
 from evaluator.dispatch.states import Phase
 from evaluator.dispatch.times import since_boot
-from registry.access.errors import ForbiddenError, UnauthorizedError
+from registry.access.errors import UnauthorizedError
 
 Verdict = Literal["lost", "cancel", "refused"]
 """``refused``: the queue does not accept the agent's token any more."""
@@ -71,7 +71,7 @@ class Pulse:
     def _ask(self) -> Beat | Verdict:
         try:
             return self._queue.beat(self._lease.fence, self._phase)
-        except (UnauthorizedError, ForbiddenError) as error:
+        except UnauthorizedError as error:
             self.refusal = error
             return "refused"
 

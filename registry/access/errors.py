@@ -19,3 +19,9 @@ class TokenRefusedError(UnauthorizedError):
     """The token of a long-lived process, such as a worker, is not accepted any more: the process ends."""
 
     code = "token-refused"
+
+
+class MachineRefusedError(ForbiddenError):
+    """The token of a worker is valid, but may not speak for its machine: the worker ends."""
+
+    code = "machine-refused"

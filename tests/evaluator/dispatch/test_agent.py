@@ -23,9 +23,9 @@ from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended, Phase
 from evaluator.dispatch.tables import jobs
 from evaluator.dispatch.times import boot_id
-from evaluator.records.runs import RunEnd, RunId
+from evaluator.records.runs import RunEnd, RunId, RunStart
 from evaluator.runner.host import this_host
-from registry.access.errors import TokenRefusedError, UnauthorizedError
+from registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
 from registry.catalogue.database import changing, reading
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
@@ -432,3 +432,67 @@ def test_an_idle_agent_whose_token_is_refused_ends_at_once(site: Site) -> None:
         site.agent(queue=queue).work()
     asked.join()
     assert queue.count == 1
+
+
+class Forbidding(SqlQueue):
+    """A queue that forbids one verb for the first so many times."""
+
+    verb, left = "", 0
+
+    def _check(self, verb: str) -> None:
+        if verb == self.verb and self.left:
+            self.left -= 1
+            raise ForbiddenError(f"this token may not {verb} that", where="token/x")
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        self._check("enrol")
+        super().enrol(machine, boot, facts, clock)
+
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        self._check("lease")
+        return super().lease(machine, boot, nonce)
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        self._check("begin")
+        return super().begin(fence, start)
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        self._check("commit")
+        return super().commit(fence, run, end)
+
+
+def forbidding(site: Site, verb: str) -> Forbidding:
+    queue = Forbidding(site.database, site.queue._now, site.times)
+    queue.verb, queue.left = verb, 1
+    return queue
+
+
+@pytest.mark.parametrize("verb", ["begin", "commit"])
+def test_what_is_forbidden_of_one_job_gives_that_job_back_and_the_agent_goes_on(site: Site, verb: str) -> None:
+    jobs = [site.submit(), site.submit()]
+    agent = site.agent(queue=forbidding(site, verb))
+    assert [agent.work(once=True), agent.work(once=True)] == [1, 1]
+    first, second = (site.job(job) for job in jobs)
+    assert (first.state in ("delayed", "queued"), first.tally.engine) == (True, 1), site.said
+    assert second.state == "done"
+    assert "token is refused" not in "".join(site.said)
+
+
+def test_a_lock_that_a_worker_may_not_read_is_tried_elsewhere(site: Site) -> None:
+    job = site.submit()
+    agent = site.agent()
+
+    def fetch(_lock: Digest) -> Lock:
+        raise ForbiddenError("this needs the scope read")
+
+    agent.workshop = replace(agent.workshop, fetch=fetch)
+    assert agent.work(once=True) == 1
+    found = site.job(job)
+    assert (found.state, found.tally.engine) == ("delayed", 1), site.said
+    assert site.said[-1] == f"{job}: given back: this needs the scope read"
+
+
+@pytest.mark.parametrize("verb", ["enrol", "lease"])
+def test_an_agent_that_may_not_speak_for_its_machine_ends_and_does_not_blame_its_token(site: Site, verb: str) -> None:
+    with pytest.raises(MachineRefusedError, match=f"may not speak for the machine m1: this token may not {verb} that"):
+        site.agent(queue=forbidding(site, verb)).work()

@@ -3,10 +3,8 @@
 import threading
 from typing import cast
 
-import pytest
-
 from artifacts.digest import digest_bytes
-from artifacts.errors import BenchlockError, UnavailableError
+from artifacts.errors import UnavailableError
 from evaluator.dispatch.pulse import Pulse
 from evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
 from evaluator.dispatch.states import Phase
@@ -46,15 +44,28 @@ def test_a_lease_whose_answer_came_late_is_over_as_soon_as_one_whose_answer_came
         assert found.verdict == "lost"
 
 
-@pytest.mark.parametrize("refusal", [UnauthorizedError, ForbiddenError])
-def test_a_lease_whose_token_is_refused_is_over_at_the_first_beat(refusal: type[BenchlockError]) -> None:
+def test_a_lease_whose_token_is_refused_is_over_at_the_first_beat() -> None:
     class Refusing(Away):
         def beat(self, fence: Fence, phase: Phase) -> Beat:
             super().beat(fence, phase)
-            raise refusal("the token is revoked")
+            raise UnauthorizedError("the token is revoked")
 
     queue, over = Refusing(0), threading.Event()
     with Pulse(cast("Queue", queue), LEASE, over.set, since_boot()) as found:
         assert over.wait(60)
         assert (found.verdict, queue.beats) == ("refused", 1)
-        assert isinstance(found.refusal, refusal)
+        assert isinstance(found.refusal, UnauthorizedError)
+
+
+def test_a_forbidden_beat_does_not_end_the_token_and_is_repeated() -> None:
+    class Forbidding(Away):
+        def beat(self, fence: Fence, phase: Phase) -> Beat:
+            try:
+                return super().beat(fence, phase)
+            except UnavailableError as error:
+                raise ForbiddenError("a proxy does not let this request through") from error
+
+    queue = Forbidding(3)
+    with Pulse(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
+        assert queue.enough.wait(60)
+        assert (found.verdict, found.refusal) == (None, None)

@@ -9,9 +9,9 @@ from itertools import islice
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.columns import TEXT, letters
-from registry.catalogue.guards import Guard, Seal, leftovers, triggers
-from registry.versions import key, parse_version
+from migrations.frozen.columns import TEXT, letters
+from migrations.frozen.guards import Guard, Seal, leftovers, triggers
+from migrations.frozen.versions import precedence
 
 revision = "0002"
 down_revision = "0001"
@@ -92,4 +92,4 @@ def fill(environments: sa.Table) -> None:
 def provided(connection: sa.Connection) -> Iterator[dict[str, str]]:
     for row in connection.execute(sa.text(PUBLISHED)).mappings():
         values = dict(row)
-        yield values | {"framework_precedence": key(parse_version(values.pop("framework_version")))}
+        yield values | {"framework_precedence": precedence(values.pop("framework_version"))}

@@ -6,8 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.columns import TEXT, letters
-from registry.catalogue.guards import Guard, leftovers, triggers
+from migrations.frozen.columns import TEXT, letters
+from migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0006"
 down_revision = "0005"

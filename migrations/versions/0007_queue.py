@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.columns import TEXT, WHOLE, letters
-from registry.catalogue.guards import Guard, leftovers, triggers
+from migrations.frozen.columns import TEXT, WHOLE, letters
+from migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0007"
 down_revision = "0006"

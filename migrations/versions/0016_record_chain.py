@@ -1,15 +1,15 @@
 """The chain of records, with an entry for every record that is there already.
 
 The tables are written out: a revision says what the schema was when it was made, whatever the table modules say later.
-The form of an entry is that of ``registry.catalogue.chain``, which checks it: one form holds for all entries there are.
+The form of an entry is the one that ``registry.catalogue.chain`` checks: one form holds for all entries there are.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue.chain import BATCH, Head, RecordKind, chain_entry, in_batches, read_records
-from registry.catalogue.columns import TEXT, WHOLE, letters
-from registry.catalogue.guards import Guard, leftovers, triggers
+from migrations.frozen.chain import BATCH, Head, chain_entry, in_batches, read_records
+from migrations.frozen.columns import TEXT, WHOLE, letters
+from migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0016"
 down_revision = "0015"
@@ -64,8 +64,7 @@ def fill(chain: sa.Table) -> None:
     connection, stored, head = op.get_bind(), sa.MetaData(), Head(0, "")
     for name, parts in RECORDS.items():
         tables = [sa.Table(one, stored, autoload_with=connection) for one in (name, *parts)]
-        kind = RecordKind(tables[0], tuple(tables[1:]))
-        for batch in in_batches(read_records(connection, kind), BATCH):
+        for batch in in_batches(read_records(connection, tables[0], tables[1:]), BATCH):
             entries = []
             for key, digest in batch:
                 entries.append(chain_entry(head, name, key, digest))

@@ -6,10 +6,10 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from registry.catalogue import text_limits
-from registry.catalogue.chain import BATCH, Head, chain_entry
-from registry.catalogue.columns import TEXT, WHOLE, letters
-from registry.catalogue.guards import Guard, leftovers, triggers
+from migrations.frozen import text_limits
+from migrations.frozen.chain import BATCH, Head, chain_entry
+from migrations.frozen.columns import TEXT, WHOLE, letters
+from migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0018"
 down_revision = "0017"

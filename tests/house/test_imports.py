@@ -158,3 +158,30 @@ def test_a_command_loads_the_module_of_no_other(desk: Path) -> None:
     assert {name for name in loaded if name.startswith("api.cli.") and name.endswith("_commands")} == {
         "api.cli.artifacts_commands"
     }
+
+
+FROZEN = "migrations.frozen"
+RFC_8785 = {"artifacts.canonical", "artifacts.errors"}
+"""Canonical JSON, which is the same for ever."""
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules of benchlock that a file imports, at the top or inside a function."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative imports are not looked at"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] in PACKAGES}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "migrations/versions").glob("*.py")), ids=lambda path: path.stem)
+def test_a_revision_is_made_of_frozen_modules_alone(path: Path) -> None:
+    assert {name for name in imports_of(path) if not name.startswith(FROZEN)} == set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "migrations/frozen").glob("*.py")), ids=lambda path: path.stem)
+def test_a_frozen_module_depends_on_nothing_that_changes(path: Path) -> None:
+    assert {name.rpartition(".")[0] for name in imports_of(path)} <= RFC_8785

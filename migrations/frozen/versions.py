@@ -1,0 +1,29 @@
+"""Versions of SemVer 2.0.0 as text whose bytewise order is their order, as columns named ``precedence`` have it."""
+
+import re
+from typing import Final
+
+_NUMBER: Final = r"(0|[1-9][0-9]*)"
+_VERSION: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_DIGITS: Final = 3
+
+
+def precedence(version: str) -> str:
+    """Return the key of ``version``: each number after its length, a release after its pre-releases.
+
+    Raises:
+        ValueError: The text is no version.
+    """
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        raise ValueError(f"invalid version {version!r}")
+    *numbers, tag = found.groups()
+    release = ".".join(map(_number, numbers))
+    if tag is None:
+        return f"{release}~"
+    parts = (f"0{_number(part)}" if part.isdecimal() else f"1{part}" for part in tag.split("."))
+    return f"{release}-{'!'.join(parts)}"
+
+
+def _number(digits: str) -> str:
+    return f"{len(digits):0{_DIGITS}d}{digits}"

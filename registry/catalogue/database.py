@@ -13,6 +13,7 @@ from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.limits import TooLongError
 from registry.catalogue import postgresql, sqlite
 from registry.catalogue.damage import UNDECODABLE, damaged
+from registry.catalogue.protection import require_protection
 from registry.catalogue.revisions import require_expected_revision
 from registry.catalogue.text_limits import MARK
 
@@ -107,10 +108,13 @@ def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
 
     Raises:
         SchemaRevisionError: The schema changed since the engine was opened.
+        UnavailableError: Also where the caller holds the lock of a store, and its session has ended.
     """
     options = {"writes": True} if alone else {}
     with translated(engine), engine.connect() as connection, connection.execution_options(**options).begin():
         require_expected_revision(connection)
+        if alone:
+            require_protection(connection)
         yield connection
 
 

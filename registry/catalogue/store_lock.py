@@ -2,7 +2,8 @@
 
 Writers share it, the collection of garbage holds it alone. It is a session-level advisory lock: the server frees it
 when its holder is killed. All writers of one process share one session, so nested writers never wait for a collection
-that waits for them. A lock is polled rather than queued for, since a queued collection would block the writers of every
+that waits for them. Every transaction that writes in a writer's thread checks that the writer's session still stands
+(``protection``). A lock is polled rather than queued for, since a queued collection would block the writers of every
 other process until the last writer is done.
 """
 
@@ -17,9 +18,8 @@ from sqlalchemy import Connection, Engine, text
 from artifacts.errors import UnavailableError
 from artifacts.locking import PATIENCE
 from registry.catalogue.database import place_of, translated
+from registry.catalogue.protection import STORE_KEY, Protection, identify_session, requiring
 
-KEY: Final = 0x626C6F6273746F72
-"""Of the advisory lock; the writers of the database have another one."""
 _PAUSE: Final = 0.05
 
 
@@ -32,6 +32,7 @@ class DatabaseStoreLock:
         self._turn = Lock()
         self._writers = 0
         self._session: Connection | None = None
+        self._protection: Protection | None = None
         self._collection: Connection | None = None
 
     @contextmanager
@@ -39,15 +40,17 @@ class DatabaseStoreLock:
         """Hold the lock, together with other writers or alone.
 
         Raises:
-            UnavailableError: The database cannot be used, or others held the lock for longer than ``PATIENCE``.
+            UnavailableError: The database cannot be used, or others held the lock for longer than ``PATIENCE``. Also of
+                a transaction that writes inside of the context, where the lock was lost meanwhile.
         """
         if alone:
             with self._held_alone():
                 yield
             return
-        self._enter()
+        protection = self._enter()
         try:
-            yield
+            with requiring(protection):
+                yield
         finally:
             self._leave()
 
@@ -71,7 +74,7 @@ class DatabaseStoreLock:
             self._collection = None
             _end(session)
 
-    def _enter(self) -> None:
+    def _enter(self) -> Protection:
         patience = PATIENCE.get()
         if not self._turn.acquire(timeout=-1 if patience is None else patience):
             raise self._timeout(patience or 0)
@@ -79,9 +82,11 @@ class DatabaseStoreLock:
             if self._session is None or not self._is_alive(self._session):
                 if self._session is not None:
                     _end(self._session)
-                    self._session = None
-                self._session = self._locked_session("pg_try_advisory_lock_shared")
+                self._session = self._protection = None
+                self._session, self._protection = self._shared_session()
+            assert self._protection is not None
             self._writers += 1
+            return self._protection
         finally:
             self._turn.release()
 
@@ -98,13 +103,22 @@ class DatabaseStoreLock:
             self._writers -= 1
             if self._writers or self._session is None:
                 return
-            session, self._session = self._session, None
+            session, self._session, self._protection = self._session, None, None
             try:
                 with translated(self._engine()):
-                    session.execute(text(f"SELECT pg_advisory_unlock_shared({KEY})"))
+                    session.execute(text(f"SELECT pg_advisory_unlock_shared({STORE_KEY})"))
                     session.close()
             except UnavailableError:  # the session has ended, and with it the lock
                 _end(session)
+
+    def _shared_session(self) -> tuple[Connection, Protection]:
+        session = self._locked_session("pg_try_advisory_lock_shared")
+        try:
+            with translated(self._engine()):
+                return session, identify_session(session)
+        except BaseException:
+            _end(session)
+            raise
 
     def _locked_session(self, function: str) -> Connection:
         engine = self._engine()
@@ -122,7 +136,7 @@ class DatabaseStoreLock:
         until = None if patience is None else time.monotonic() + patience
         while True:
             with translated(self._engine()):
-                if session.execute(text(f"SELECT {function}({KEY})")).scalar():
+                if session.execute(text(f"SELECT {function}({STORE_KEY})")).scalar():
                     return
             if until is not None and time.monotonic() >= until:
                 raise self._timeout(patience or 0)

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,21 @@ from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import UnavailableError
 from artifacts.local import LocalStore
 from artifacts.locking import PATIENCE
+from artifacts.store import verify
 from artifacts.uploads import Uploads
 from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_server
+from registry.catalogue.database import open_server, writing
+from registry.catalogue.entries import Provenance, Published
 from registry.catalogue.holds import DatabaseHolds
-from registry.catalogue.store_lock import KEY, DatabaseStoreLock
+from registry.catalogue.protection import STORE_KEY
+from registry.catalogue.store_lock import DatabaseStoreLock
 from registry.collection import collect
+from registry.manifests import Manifest
+from registry.publishing import publish
 from tests.support.postgresql import PostgresServer
+
+from .conftest import Author
+from .test_collection import DATASET, FILES
 
 HOLDS = """
 import sys, time
@@ -168,7 +178,7 @@ def test_a_collection_whose_session_has_ended_deletes_nothing(engine: Engine, ad
                     " WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
                     " AND ((classid::bigint << 32) | objid::bigint) = :key"
                 ),
-                {"key": KEY},
+                {"key": STORE_KEY},
             ).all()
         admin.dispose()
         assert ended
@@ -178,6 +188,115 @@ def test_a_collection_whose_session_has_ended_deletes_nothing(engine: Engine, ad
         collect(store, catalogue, end_the_session)
     assert store.exists(garbage)
     assert set(collect(store, catalogue, list).digests) == {garbage}
+
+
+class OtherHost(LocalStore):
+    """The store as another host has it, which sees the same files and not the file locks of this one."""
+
+    @contextmanager
+    def _locked(self, *, alone: bool) -> Iterator[None]:
+        assert self._beside is not None
+        with self._beside.held(alone=alone):
+            yield
+
+
+def end_writers(address: str) -> None:
+    """End every session that holds the lock of the store for writers."""
+    query = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"
+        " AND ((classid::bigint << 32) | objid::bigint) = :key"
+    )
+    admin = open_server(address)
+    with admin.connect() as connection:
+        assert connection.execute(query, {"key": STORE_KEY}).all()
+    admin.dispose()
+
+
+def end_session_locks(address: str) -> None:
+    """End the sessions that hold the lock outside of a transaction."""
+    query = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = :key AND xact_start IS NULL"
+    )
+    admin = open_server(address)
+    with admin.connect() as connection:
+        assert connection.execute(query, {"key": STORE_KEY}).all()
+    admin.dispose()
+
+
+@dataclass
+class Losing:
+    """A store and a catalogue of one process; on another host, a collection runs as soon as its session is lost."""
+
+    address: str
+    engine: Engine
+    store: LocalStore
+    joined: bool = False
+
+    def lose(self) -> tuple[Digest, ...]:
+        """End the session of this process and collect garbage on the other host; return what was removed."""
+        end_writers(self.address)
+        other = open_server(self.address)
+        try:
+            stores = OtherHost(self.store._root, lock_of(other))
+            collected = Context().run(collect, stores, Catalogue(other, now), list)
+        finally:
+            other.dispose()
+        if self.joined:  # another writer of this process takes the lock anew, which protects nothing of the first one
+            self.store.put(io.BytesIO(b"of another writer"))
+        return collected.digests
+
+
+@pytest.fixture
+def losing(engine: Engine, address: str, tmp_path: Path) -> Losing:
+    return Losing(address, engine, LocalStore(tmp_path / "blobs", lock_of(engine)))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_version_whose_writer_lost_its_lock_is_not_published(losing: Losing, author: Author, joined: bool) -> None:
+    losing.joined = joined
+    removed = list[Digest]()
+
+    class LosingCatalogue(Catalogue):
+        def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
+            if not removed:
+                removed.extend(losing.lose())
+            return super().publish(manifest, provenance)
+
+    catalogue, draft = LosingCatalogue(losing.engine, now), author(DATASET, FILES)
+    with pytest.raises(UnavailableError, match="the lock that protects stored blobs from garbage collection was lost"):
+        publish(draft, losing.store, catalogue)
+    assert removed
+    assert list(catalogue.live_digests()) == []
+    published = publish(draft, losing.store, catalogue)
+    assert published.changed
+    for digest in catalogue.live_digests():
+        verify(losing.store, digest, name=digest)
+
+
+def test_no_transaction_of_a_writer_that_lost_its_lock_is_committed(losing: Losing) -> None:
+    with losing.store.writing():
+        with writing(losing.engine):
+            pass
+        losing.lose()
+        with pytest.raises(UnavailableError, match="was lost"), writing(losing.engine):
+            pass
+        with losing.store.writing(), pytest.raises(UnavailableError, match="was lost"), writing(losing.engine):
+            pass
+    with losing.store.writing(), writing(losing.engine):
+        pass
+
+
+@pytest.mark.usefixtures("patient")
+def test_no_collection_begins_between_the_check_and_the_commit(
+    losing: Losing, others: DatabaseStoreLock, address: str
+) -> None:
+    with losing.store.writing(), writing(losing.engine):
+        end_session_locks(address)
+        with pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+            pass
+    with others.held(alone=True):
+        pass
 
 
 def test_what_one_process_took_in_another_s_collection_keeps(address: str, tmp_path: Path) -> None:

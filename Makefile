@@ -8,7 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
 
-.PHONY: help demo test check base bench format schemas lock engine engine-stop clean
+.PHONY: help demo test check base bit-flips bench format schemas lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m registry.manifests.schemas .cache/schemas && diff -r .cache/schemas docs/schemas
 	@$(BIN)/python -m migrations.check
+
+bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say what became of each; FLIPS=N for others
+	@$(BIN)/python -m pytest -q tests/acceptance/test_bit_flips.py --flips $(or $(FLIPS),100)
 
 bench: $(DEV) $(BENCH) ## measured claims, side by side in one run
 	@sh tests/support/system.sh

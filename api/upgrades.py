@@ -35,6 +35,7 @@ class SchemaChange:
 
     @property
     def is_needed(self) -> bool:
+        """Return whether the revisions differ."""
         return self.before != self.after
 
 
@@ -44,7 +45,7 @@ def current_revision(home: Path) -> str | None:
     Raises:
         BenchlockError: As ``open_existing``.
     """
-    with _opened(home) as database, reading(database) as connection:
+    with _open_database(home) as database, reading(database) as connection:
         return revision(connection)
 
 
@@ -57,7 +58,7 @@ def schema_differences(home: Path) -> list[str]:
     """
     from migrations.check import differences  # noqa: PLC0415 - alembic takes half a second to import
 
-    with _opened(home) as database, reading(database) as connection:
+    with _open_database(home) as database, reading(database) as connection:
         require_revision(revision(connection), HEAD)
         return differences(connection)
 
@@ -68,7 +69,7 @@ def upgrade_statements(home: Path) -> list[str]:
     Raises:
         BenchlockError: As ``upgrade_registry``.
     """
-    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
+    with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
         _refuse_newer(revision(connection))
         with recorded_statements(connection) as statements:
             upgrade_within(connection)
@@ -77,7 +78,7 @@ def upgrade_statements(home: Path) -> list[str]:
 
 
 def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bool) -> SchemaChange:
-    """Upgrade the schema of the registry in ``home`` to the newest revision of this build, in one transaction.
+    """Upgrade the schema of a registry to the revision of this build, in one transaction.
 
     Args:
         home: The folder of the registry.
@@ -91,7 +92,7 @@ def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bo
         UnavailableError: The database or the backup's file cannot be used; nothing was changed.
         BenchlockError: As ``open_existing``.
     """
-    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
+    with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
         before = revision(connection)
         _refuse_newer(before)
         if before == HEAD:
@@ -102,7 +103,7 @@ def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bo
 
 
 def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, backup_made: bool) -> SchemaChange:
-    """Downgrade the schema of the registry in ``home`` to the revision ``target``, in one transaction.
+    """Downgrade the schema of a registry to an older revision, in one transaction.
 
     Args:
         home: The folder of the registry.
@@ -115,7 +116,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
         BenchlockError: As ``upgrade_registry``.
     """
     known = known_revisions()
-    with _opened(home) as database, _unserved(home, database), writing(database) as connection:
+    with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
         before = revision(connection)
         _refuse_newer(before)
         if target not in known or before is None or target > before:
@@ -132,7 +133,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
 
 
 @contextmanager
-def _opened(home: Path) -> "Iterator[Engine]":
+def _open_database(home: Path) -> "Iterator[Engine]":
     database = open_existing(home)
     try:
         yield database
@@ -141,7 +142,7 @@ def _opened(home: Path) -> "Iterator[Engine]":
 
 
 @contextmanager
-def _unserved(home: Path, database: "Engine") -> Iterator[None]:
+def _exclude_services(home: Path, database: "Engine") -> Iterator[None]:
     """Require that no service has the registry; on SQLite, keep services away meanwhile."""
     if database.dialect.name == "sqlite":
         with without_service(home):

@@ -62,18 +62,13 @@ SUMMARY: Final = 200
 PAGE: Final = 4 << 20
 """The items of one page of a list."""
 
-_MARK = "… [truncated: {} bytes]"
+_MARK: Final = "… [truncated: {} bytes]"
 
 
 class TooLongError(InvalidInputError):
     """A text or a document has more bytes than its limit."""
 
     code = "too-long"
-
-
-def byte_length(text: str) -> int:
-    """Return the number of bytes of ``text`` in UTF-8; of a lone surrogate, those of its replacement."""
-    return len(text.encode(errors="replace")) if text.isascii() else len(_scalar(text).encode())
 
 
 def check_text(text: str, limit: int, where: str) -> None:
@@ -101,14 +96,32 @@ def check_text(text: str, limit: int, where: str) -> None:
 
 
 def check_document(document: object, limit: int, where: str) -> None:
-    """Raise ``TooLongError`` unless ``document`` has at most ``limit`` bytes as canonical JSON, as it is stored."""
+    """Raise unless ``document`` has at most ``limit`` bytes as canonical JSON, as it is stored.
+
+    Args:
+        document: What a client sent.
+        limit: Bytes of canonical JSON.
+        where: What the message calls the document: ``facts``, say.
+
+    Raises:
+        TooLongError: it has more bytes.
+    """
     size = len(canonical(document))
     if size > limit:
         raise _too_long(where, size, limit)
 
 
 def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, where: str) -> None:
-    """Raise ``TooLongError`` unless there are at most ``limit`` items."""
+    """Raise unless there are at most ``limit`` items.
+
+    Args:
+        items: What a client sent.
+        limit: The number of items.
+        where: What the message calls the items: ``metrics``, say.
+
+    Raises:
+        TooLongError: there are more.
+    """
     if len(items) > limit:
         raise TooLongError(
             f"{where} has {len(items)} items, and the limit is {limit}", where=where, next_step="send fewer"
@@ -130,7 +143,7 @@ def truncate(text: str, limit: int) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return ``text``, cut to ``limit`` characters with an ellipsis where it is longer: what a list shows of it."""
+    """Return ``text`` for a list: at most ``limit`` characters, with an ellipsis if it is longer."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

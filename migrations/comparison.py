@@ -23,7 +23,7 @@ def find_changes(connection: Connection) -> Iterator[str]:
     """
     if connection.dialect.name != "sqlite":
         return
-    found, expected = _objects(connection), _expected()
+    found, expected = _read_objects(connection), _read_expected()
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
             yield f"the {name} is missing from the schema"
@@ -34,15 +34,15 @@ def find_changes(connection: Connection) -> Iterator[str]:
 
 
 @cache
-def _expected() -> Mapping[str, str]:
+def _read_expected() -> Mapping[str, str]:
     engine = create_engine("sqlite://")
     try:
         with engine.begin() as connection:
             upgrade_within(connection)
-            return _objects(connection)
+            return _read_objects(connection)
     finally:
         engine.dispose()
 
 
-def _objects(connection: Connection) -> Mapping[str, str]:
+def _read_objects(connection: Connection) -> Mapping[str, str]:
     return {row.named: _INSIGNIFICANT.sub("", row.sql) for row in connection.execute(_OBJECTS)}

@@ -15,7 +15,7 @@ from artifacts.store import BlobStore
 from registry.catalogue.contents import Contents
 from registry.catalogue.entries import Provenance, Published
 from registry.drafts import Draft
-from registry.inspection.calls import Inspected, inspect_version
+from registry.inspection.calls import InspectionTarget, inspect_version
 from registry.intake import Taken, take_in
 from registry.manifests import Manifest, files_of, manifest_digest
 from registry.manifests.identity import content as manifest_content
@@ -152,7 +152,7 @@ def _prepare_one(
     taken = take_in(draft, store, progress, met)
     untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
     files = {file.path: taken.files[file.path] for file in files_of(draft.manifest) if file.path in taken.files}
-    version = Inspected(draft.manifest, str(draft.path), store, files, untaken)
+    version = InspectionTarget(draft.manifest, str(draft.path), store, files, untaken)
     inspect_version(version, met, ask=draft.ask, warn=warn)
     for error in met.found:
         if not (isinstance(error, EchoError) and problems.tell_of(error.where)):

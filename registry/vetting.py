@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from artifacts.digest import Descriptor, from_hex
 from artifacts.store import BlobStore
-from registry.inspection.calls import Inspected, find_code, inspect_version
+from registry.inspection.calls import InspectionTarget, find_code, inspect_version
 from registry.manifests import Manifest, Model, files_of
 from registry.manifests.identity import reference_of
 from registry.problems import Problems
@@ -36,9 +36,9 @@ def objection(manifest: Manifest, store: BlobStore) -> str | None:
     return problems.found[0].what if problems.found else None
 
 
-def sent_version(manifest: Manifest, store: BlobStore) -> Inspected:
+def sent_version(manifest: Manifest, store: BlobStore) -> InspectionTarget:
     """A published manifest and its files, for inspection."""
-    return Inspected(manifest, str(reference_of(manifest)), store, described(manifest))
+    return InspectionTarget(manifest, str(reference_of(manifest)), store, described(manifest))
 
 
 def described(manifest: Manifest) -> Mapping[str, Descriptor]:

@@ -14,16 +14,16 @@ def complete_methods(router: Router) -> Router:
     Litestar adds OPTIONS with the first handler of a path, and so lists none of those that are registered after it.
     A HEAD that is added is not in the OpenAPI document: it is GET without the body, which the server leaves out.
     """
-    router.routes = [_completed(route) if isinstance(route, HTTPRoute) else route for route in router.routes]
+    router.routes = [_complete_route(route) if isinstance(route, HTTPRoute) else route for route in router.routes]
     return router
 
 
-def _completed(route: HTTPRoute) -> HTTPRoute:
+def _complete_route(route: HTTPRoute) -> HTTPRoute:
     own = [handler for handler in route.route_handlers if handler.http_methods != {HttpMethod.OPTIONS}]
-    return HTTPRoute(path=route.path, route_handlers=[*own, *_heads(own)])
+    return HTTPRoute(path=route.path, route_handlers=[*own, *_head_handlers(own)])
 
 
-def _heads(handlers: list[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
+def _head_handlers(handlers: list[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
     if any(HttpMethod.HEAD in handler.http_methods for handler in handlers):
         return
     for handler in handlers:

@@ -1,1 +1,1 @@
-"""Functions of this project that run in a child process with limits: see ``calls.py``."""
+"""Run functions of this project in a child process with limits: see ``calls.py``."""

@@ -32,9 +32,9 @@ _START: Final = (
 )
 _OVERHEAD: Final = 1 << 16
 """Bytes of a message beside the result in it."""
-_PIECE: Final = 1 << 20
+_CHUNK: Final = 1 << 20
 _NEXT: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
-_PATIENCE: Final = 10.0
+_STOP_SECONDS: Final = 10.0
 _KILLED: Final = -signal.SIGKILL
 
 
@@ -82,7 +82,7 @@ class _Call:
             return self._run()
         except _LostError:
             raise UnavailableError(
-                f"{self._what} could not be started in a process of its own",
+                f"{self._what} could not be started in a child process",
                 next_step="raise the limit of processes or of memory of this account, then try again",
             ) from None
 
@@ -99,17 +99,17 @@ class _Call:
                 os.close(status)
             try:
                 send_frame(channel, self._request)
-                return self._result(self._converse(channel))
+                return self._result(self._serve_child(channel))
             except OversizedFrameError:
-                raise self._exceeded("result") from None
+                raise self._limit_error("result") from None
             except TimeoutError:
-                raise self._exceeded("seconds") from None
+                raise self._limit_error("seconds") from None
             except (EOFError, ConnectionError):
                 channel.close()
-                raise self._death(os.read(ended, 16)) from None
+                raise self._explain_death(os.read(ended, 16)) from None
 
-    def _converse(self, channel: socket.socket) -> dict[str, Any]:
-        """Answer the child's questions until it says what became of the call."""
+    def _serve_child(self, channel: socket.socket) -> dict[str, Any]:
+        """Serve the child's requests for blobs until it replies with the outcome of the call."""
         left = self._limits.seconds + 5  # the child's own timer comes first
         while True:
             channel.settimeout(max(left, 0.001))
@@ -151,28 +151,28 @@ class _Call:
 
     def _result(self, reply: dict[str, Any]) -> Any:  # noqa: ANN401
         if "limit" in reply:
-            raise self._exceeded(reply["limit"])
+            raise self._limit_error(reply["limit"])
         if "error" in reply:
             raise unpack_error(reply["error"])
         if "fault" in reply:
-            raise self._fault(f"failed: {reply['fault']}")
+            raise self._fault_error(f"failed: {reply['fault']}")
         return reply["value"]
 
-    def _death(self, status: bytes) -> BenchlockError:
+    def _explain_death(self, status: bytes) -> BenchlockError:
         """Explain how a child ended that did not answer."""
         if not status:
             raise _LostError
         code = int(status)
         if code == -signal.SIGXCPU:
-            return self._exceeded("cpu_seconds")
+            return self._limit_error("cpu_seconds")
         if code == -signal.SIGALRM:
-            return self._exceeded("seconds")
+            return self._limit_error("seconds")
         if code == _KILLED:
-            return self._exceeded("memory")
+            return self._limit_error("memory")
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return self._fault(f"crashed ({name})")
+        return self._fault_error(f"crashed ({name})")
 
-    def _exceeded(self, limit: str) -> LimitExceededError:
+    def _limit_error(self, limit: str) -> LimitExceededError:
         amounts = {
             "memory": f"{self._limits.memory >> 20} MiB of memory",
             "cpu_seconds": f"{self._limits.cpu_seconds} seconds of processor time",
@@ -183,20 +183,20 @@ class _Call:
         error.blob = self._last
         return error
 
-    def _fault(self, how: str) -> IsolatedFaultError:
+    def _fault_error(self, how: str) -> IsolatedFaultError:
         error = IsolatedFaultError(f"{self._what} {how}", next_step="check that the file is intact")
         error.blob = self._last
         return error
 
 
 def _as_file(stream: BinaryIO) -> BinaryIO:
-    """Return the stream where the system knows its file, else a temporary file with its bytes."""
+    """Return the stream if it has a descriptor, else a temporary file with its bytes."""
     with suppress(OSError, AttributeError):
         stream.fileno()
         return stream
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    while piece := stream.read(_PIECE):
-        file.write(piece)
+    while chunk := stream.read(_CHUNK):
+        file.write(chunk)
     file.seek(0)
     return file
 
@@ -210,13 +210,19 @@ class _Template:
         self._control: socket.socket | None = None
 
     def start(self, module: str, limits: Limits, files: tuple[int, int]) -> None:
-        """Have a child forked that answers over the first of ``files``, and whose end is told over the second."""
+        """Have a child forked.
+
+        Args:
+            module: The module that the template process imports before it forks.
+            limits: What the child may use.
+            files: Descriptors: a socket for the child's messages, and a pipe that its exit status is written to.
+        """
         frame = {"module": module, "limits": msgspec.to_builtins(limits)}
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
                 self.stop()
             try:
-                send_frame(self._running(), frame, files)
+                send_frame(self._connect(), frame, files)
             except OSError as error:
                 self.stop()
                 raise _LostError from error
@@ -227,21 +233,21 @@ class _Template:
             self._control.close()
         if self._process is not None:
             try:
-                self._process.wait(_PATIENCE)
+                self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
         self._control = self._process = None
 
     def forget(self) -> None:
-        """Leave the process to the one that this one was forked from."""
+        """Drop the template process in a fork of this process: it belongs to the parent."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:
-            self._process.returncode = 0  # it is no child of this process
-        self.__init__()  # type: ignore[misc] # the lock may be held by a thread that is not there
+            self._process.returncode = 0  # not a child of this process
+        self.__init__()  # type: ignore[misc] # the lock may be held by a thread of the parent
 
-    def _running(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         if self._control is not None:
             return self._control
         ours, theirs = socket.socketpair()
@@ -261,7 +267,7 @@ class _Template:
         except OSError as error:
             ours.close()
             raise UnavailableError(
-                f"no process can be started to read foreign files: {error.strerror or error}",
+                f"cannot start a child process to read foreign files: {error.strerror or error}",
                 next_step="raise the limit of processes or of memory of this account, then try again",
             ) from error
         self._control = ours

@@ -1,4 +1,4 @@
-"""Messages between a process and its isolated children: JSON with its length in front, and open files beside it."""
+"""Messages between a process and its isolated children: JSON after its length, with open files."""
 
 import os
 import socket
@@ -11,8 +11,8 @@ import msgspec
 from artifacts.errors import BenchlockError, InvalidInputError
 
 _LENGTH: Final = struct.Struct("!Q")
-_MOST_FILES: Final = 2
-_PIECE: Final = 1 << 16
+_MAX_FILES: Final = 2
+_CHUNK: Final = 1 << 16
 
 
 class OversizedFrameError(Exception):
@@ -20,15 +20,21 @@ class OversizedFrameError(Exception):
 
 
 def send_frame(channel: socket.socket, value: object, files: Sequence[int] = ()) -> None:
-    """Send ``value`` as JSON, and duplicates of the open ``files``."""
+    """Send a message.
+
+    Args:
+        channel: A Unix socket.
+        value: The message, which is encoded as JSON.
+        files: Descriptors of open files; the receiver gets duplicates.
+    """
     send_encoded(channel, msgspec.json.encode(value), files)
 
 
 def send_encoded(channel: socket.socket, content: bytes, files: Sequence[int] = ()) -> None:
-    """Send encoded JSON, and duplicates of the open ``files``."""
-    head = _LENGTH.pack(len(content))
-    sent = socket.send_fds(channel, [head], list(files)) if files else 0
-    channel.sendall(head[sent:])
+    """Send a message that is encoded already, as ``send_frame`` does."""
+    header = _LENGTH.pack(len(content))
+    sent = socket.send_fds(channel, [header], list(files)) if files else 0
+    channel.sendall(header[sent:])
     channel.sendall(content)
 
 
@@ -51,14 +57,14 @@ def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[A
 
 
 def _receive_length(channel: socket.socket, files: list[int]) -> int:
-    head = b""
-    while len(head) < _LENGTH.size:
-        piece, more, _, _ = socket.recv_fds(channel, _LENGTH.size - len(head), _MOST_FILES)
+    header = b""
+    while len(header) < _LENGTH.size:
+        chunk, more, _, _ = socket.recv_fds(channel, _LENGTH.size - len(header), _MAX_FILES)
         files += more
-        if not piece:
+        if not chunk:
             raise EOFError
-        head += piece
-    length: int = _LENGTH.unpack(head)[0]
+        header += chunk
+    length: int = _LENGTH.unpack(header)[0]
     return length
 
 
@@ -70,15 +76,15 @@ def _check_length(length: int, largest: int | None) -> None:
 def _receive(channel: socket.socket, length: int) -> bytearray:
     content = bytearray()
     while len(content) < length:
-        piece = channel.recv(min(_PIECE, length - len(content)))
-        if not piece:
+        chunk = channel.recv(min(_CHUNK, length - len(content)))
+        if not chunk:
             raise EOFError
-        content += piece
+        content += chunk
     return content
 
 
 def pack_error(error: BenchlockError) -> dict[str, Any]:
-    """Describe an error in plain values, with the problems that it carries."""
+    """Encode an error, with the problems that it carries, in plain values."""
     kind = type(error)
     return {
         "kind": [kind.__module__, kind.__qualname__],
@@ -89,7 +95,7 @@ def pack_error(error: BenchlockError) -> dict[str, Any]:
 
 
 def unpack_error(packed: dict[str, Any]) -> BenchlockError:
-    """Make the error again, of its class where this process has loaded it, else an ``InvalidInputError``."""
+    """Decode an error; it is an ``InvalidInputError`` if this process has not loaded its class."""
     wanted = tuple(packed["kind"])
     kinds = (kind for kind in _subclasses(BenchlockError) if (kind.__module__, kind.__qualname__) == wanted)
     kind = next(kinds, InvalidInputError)

@@ -36,7 +36,7 @@ class LimitExceededError(InvalidInputError):
 
 
 class IsolatedFaultError(InvalidInputError):
-    """An isolated call failed in a way that nothing here foresaw. ``blob`` is the one that it opened last."""
+    """An isolated call failed with an unexpected error. ``blob`` is the one that it opened last."""
 
     code = "isolated-fault"
     blob: Digest | None = None

@@ -24,7 +24,7 @@ from artifacts.isolation.frames import pack_error, receive_frame, send_encoded, 
 from artifacts.isolation.limits import Limits
 from artifacts.store import BlobNotFoundError
 
-_LONGEST_FAULT: Final = 500
+_MAX_FAULT: Final = 500
 _BATCH: Final = 1000
 
 
@@ -57,10 +57,10 @@ class CallerBlobs:
             found += self._ask({"stat": digests[start : start + _BATCH]})[0]["sizes"]
         return found
 
-    def _ask(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Send a question and wait for the answer; the time that the calling process takes is not the call's."""
+    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Send a request and wait for the reply; the timer of the call stops meanwhile."""
         left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-        send_frame(self._channel, question)
+        send_frame(self._channel, request)
         answer, files = receive_frame(self._channel)
         signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
         if "error" in answer:
@@ -69,7 +69,7 @@ class CallerBlobs:
 
 
 class _Server:
-    """Forks children, and says how each of them ended."""
+    """Forks children, and reports the exit status of each."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -97,11 +97,11 @@ class _Server:
             os.kill(child, signal.SIGKILL)
 
     def _start(self, module: str, limits: Limits, channel: int, status: int) -> None:
-        with suppress(Exception):  # the child says what is wrong with it
+        with suppress(Exception):  # the child reports the error
             importlib.import_module(module)
         try:
             child = os.fork()
-        except OSError:  # the caller sees that nobody answers
+        except OSError:  # the caller sees the end of the socket
             os.close(channel)
             os.close(status)
             return
@@ -112,7 +112,7 @@ class _Server:
         self._statuses[child] = status
 
     def _leave(self, status: int) -> None:
-        """Give up, in a child, everything that is the template's."""
+        """Close, in a child, every descriptor of the template."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._control.close()
@@ -134,7 +134,7 @@ class _Server:
 
 
 def _answer(channel: socket.socket, limits: Limits) -> NoReturn:
-    """Do the one call of a child, and end it."""
+    """Perform the one call of a child, and exit."""
     code = 1
     try:
         _restrict(limits)
@@ -145,7 +145,7 @@ def _answer(channel: socket.socket, limits: Limits) -> NoReturn:
 
 
 def _perform(channel: socket.socket, limits: Limits) -> bytes:
-    """Call the function; what became of it, encoded."""
+    """Call the function and return the encoded reply."""
     reply: dict[str, Any]
     try:
         call, _ = receive_frame(channel)
@@ -160,12 +160,12 @@ def _perform(channel: socket.socket, limits: Limits) -> bytes:
     except BenchlockError as error:
         reply = {"error": pack_error(error)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the caller
-        reply = {"fault": f"{type(error).__name__}: {error}"[:_LONGEST_FAULT]}
+        reply = {"fault": f"{type(error).__name__}: {error}"[:_MAX_FAULT]}
     return msgspec.json.encode(reply)
 
 
 def _restrict(limits: Limits) -> None:
-    """Set the limits of this process. A signal that it may not handle ends it where it exceeds those of time."""
+    """Set the limits of this process; a signal that it cannot handle ends it when its time is up."""
     with suppress(OSError):  # Linux alone: where memory is short, this process is the one to end
         Path("/proc/self/oom_score_adj").write_text("1000")
     for number in (signal.SIGALRM, signal.SIGXCPU):

@@ -1,4 +1,4 @@
-"""Hidden records: rows that say so, beside records that nothing changes."""
+"""Hidden runs: rows beside the records, which stay as they are."""
 
 from datetime import datetime
 from typing import Final
@@ -32,7 +32,14 @@ def find_hiding(connection: Connection, run: RunId) -> Hiding | None:
 
 
 def insert_hiding(connection: Connection, run: RunId, reason: str | None, at: datetime) -> None:
-    """Hide a run for a ``reason``, or show it again where that is None, in a transaction that the caller holds."""
+    """Hide a run, or show it again.
+
+    Args:
+        connection: A transaction that writes.
+        run: The run.
+        reason: Why it is hidden; None shows it again.
+        at: The time of the change.
+    """
     own = (hidings.c.kind == _RUN, hidings.c.subject == run)
     last = connection.execute(select(func.max(hidings.c.position)).where(*own)).scalar() or 0
     row = {"kind": _RUN, "subject": run, "position": last + 1, "hidden": reason is not None, "reason": reason or ""}

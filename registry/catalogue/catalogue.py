@@ -17,7 +17,7 @@ from artifacts.limits import REASON, check_text
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.chain import check_stored, insert_record, record_kind
-from registry.catalogue.damage import damaged
+from registry.catalogue.damage import damage_error
 from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.direct import Lookup
 from registry.catalogue.entries import Entry, Provenance, Published
@@ -307,7 +307,7 @@ class Catalogue:
 def _check_content(reference: Reference, digest: str, text: str) -> None:
     found = digest_bytes(text.encode())
     if found != digest:
-        raise damaged(f"the manifest of {reference} has the digest {found}, and it was published with {digest}")
+        raise damage_error(f"the manifest of {reference} has the digest {found}, and it was published with {digest}")
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_c
 from artifacts.canonical import MOST_EXACT, canonical
 from artifacts.digest import Digest, digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
-from registry.catalogue.damage import DamagedDatabaseError, damaged
+from registry.catalogue.damage import DamagedDatabaseError, damage_error
 from registry.catalogue.direct import Insertion, Lookup
 from registry.catalogue.tables import record_chain
 from registry.ids import moment
@@ -98,7 +98,7 @@ class RecordKind:
 
 
 def record_kinds(metadata: MetaData) -> tuple[RecordKind, ...]:
-    """Return every kind of record of ``metadata``: what is append-only is chained, without being named anywhere."""
+    """Return every kind of record of ``metadata``: each append-only table that no other table seals."""
     tables = [one for one in metadata.sorted_tables if one.info.get("append_only") and one.name != record_chain.name]
     return tuple(record_kind(one) for one in tables if "sealed_by" not in one.info)
 
@@ -135,7 +135,14 @@ def read_head(connection: Connection) -> Head:
 
 
 def chain_entry(head: Head, kind: str, key: str, digest: Digest) -> dict[str, Any]:
-    """Return the entry that follows ``head``."""
+    """Return the entry that follows ``head``.
+
+    Args:
+        head: The last entry.
+        kind: The kind of the record.
+        key: Its key.
+        digest: Its digest.
+    """
     link = _link(head.link, kind, key, digest)
     return {"seq": head.seq + 1, "kind": kind, "key": key, "digest": digest, "link": link}
 
@@ -169,7 +176,16 @@ def check_records(
 
 
 def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
-    """Read the record with the columns ``key`` and compare it with the chain. Raise as ``check_records``."""
+    """Read one record and compare it with the chain.
+
+    Args:
+        connection: A connection that reads.
+        kind: The kind of the record.
+        key: The columns of its primary key, with their values.
+
+    Raises:
+        DamagedDatabaseError: As ``check_records``.
+    """
     query = select(kind.table).where(*(kind.table.c[column] == value for column, value in key.items()))
     rows = {kind.name: [row._asdict() for row in connection.execute(query)]}
     for part in kind.parts:
@@ -184,23 +200,23 @@ def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
 def find_differences(
     connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
 ) -> Iterator[DamagedDatabaseError]:
-    """Yield what ``check_records`` would raise, for each record."""
+    """Yield the error of each record for which ``check_records`` would raise one; the arguments are the same."""
     chained: set[tuple[str, str]] = set()
     for some in in_batches(keys, BATCH):
         for row in connection.execute(_ENTRIES, {"kinds": list(kinds), "keys": some}):
             place = (row.kind, row.key)
             chained.add(place)
             if row.link != _link(row.before or _ORIGIN, *place, row.digest):
-                yield damaged(
+                yield damage_error(
                     f"entry {row.seq} of the chain of records does not follow the one before it", name(*place)
                 )
             if place not in digests:
-                yield damaged("a record is missing", name(*place))
+                yield damage_error("a record is missing", name(*place))
             elif digests[place] != row.digest:
                 what = f"a record has the digest {digests[place]}, and it was recorded with {row.digest}"
-                yield damaged(what, name(*place))
+                yield damage_error(what, name(*place))
     for place in digests.keys() - chained:
-        yield damaged("a record is not in the chain of records", name(*place))
+        yield damage_error("a record is not in the chain of records", name(*place))
 
 
 def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str, Digest]]:
@@ -210,26 +226,28 @@ def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str
     """
     parts = [_Stream(connection, part, kind.columns_of(part)) for part in kind.parts]
     own = tuple(column.name for column in kind.table.primary_key.columns)
-    for place, rows in _grouped(connection, kind.table, own):
+    for place, rows in _group_rows(connection, kind.table, own):
         found = {part.table.name: part.rows_of(place) for part in parts} | {kind.name: rows}
         yield kind.key(rows[0]), digest_record(found)
 
 
 def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[DamagedDatabaseError]:
-    """Yield what is wrong with the chain itself: with its numbers, its links, or its entry ``noted`` elsewhere."""
+    """Yield what is wrong with the numbers, the links or the ``noted`` entry of the chain."""
     head, query = Head(0, _ORIGIN), select(record_chain).order_by(record_chain.c.seq)
     with connection.execute(query, execution_options={"yield_per": BATCH}) as rows:
         for row in rows:
             place = name(row.kind, row.key)
             if row.seq != head.seq + 1:
-                yield damaged(f"entry {head.seq + 1} of the chain of records is missing", record_chain.name)
+                yield damage_error(f"entry {head.seq + 1} of the chain of records is missing", record_chain.name)
             elif row.link != _link(head.link, row.kind, row.key, row.digest):
-                yield damaged(f"entry {row.seq} of the chain of records does not follow the one before it", place)
+                yield damage_error(f"entry {row.seq} of the chain of records does not follow the one before it", place)
             head = Head(row.seq, row.link)
             if noted is not None and noted.seq == head.seq and noted.link != head.link:
-                yield damaged(f"entry {head.seq} of the chain has the link {head.link}, and {noted.link} was noted")
+                yield damage_error(
+                    f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted"
+                )
     if noted is not None and noted.seq > head.seq:
-        yield damaged(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
+        yield damage_error(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
 
 
 def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:
@@ -238,11 +256,11 @@ def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDa
     there: Select[Any] = select(literal_column(columns)).select_from(kind.table)
     chained = select(record_chain.c.key).where(record_chain.c.kind == kind.name)
     for key in connection.execute(chained.except_(there)).scalars():
-        yield damaged("a record is missing", name(kind.name, key))
+        yield damage_error("a record is missing", name(kind.name, key))
 
 
 def name(kind: str, key: str) -> str:
-    """Return how messages name a record."""
+    """Return the name of a record for messages."""
     return f"{kind}: {key}"
 
 
@@ -258,7 +276,7 @@ class _Stream:
 
     def __init__(self, connection: Connection, table: Table, columns: tuple[str, ...]) -> None:
         self.table = table
-        self._groups = _grouped(connection, table, columns)
+        self._groups = _group_rows(connection, table, columns)
         self._next = next(self._groups, None)
 
     def rows_of(self, place: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -272,7 +290,7 @@ class _Stream:
         return rows
 
 
-def _grouped(
+def _group_rows(
     connection: Connection, table: Table, columns: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
     query = select(table).order_by(*(table.c[column] for column in columns))

@@ -25,6 +25,6 @@ class DamagedDatabaseError(IntegrityError):
     code = "damaged-database"
 
 
-def damaged(what: str, where: str | None = None) -> DamagedDatabaseError:
+def damage_error(what: str, where: str | None = None) -> DamagedDatabaseError:
     """Return the error that says ``what`` is damaged."""
     return DamagedDatabaseError(f"the database is damaged: {what}", where=where, next_step=RESTORE)

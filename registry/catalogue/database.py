@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from artifacts.limits import TooLongError
 from registry.catalogue import postgresql, sqlite
-from registry.catalogue.damage import UNDECODABLE, damaged
+from registry.catalogue.damage import UNDECODABLE, damage_error
 from registry.catalogue.protection import require_protection
 from registry.catalogue.revisions import require_expected_revision
 from registry.catalogue.text_limits import MARK
@@ -129,7 +129,7 @@ def decoding(engine: Engine) -> Iterator[None]:
         yield
     except UNDECODABLE as error:
         what = f"a stored value cannot be decoded ({type(error).__name__}: {error})"
-        raise damaged(what, place_of(engine)) from error
+        raise damage_error(what, place_of(engine)) from error
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def translated(engine: Engine) -> Iterator[None]:
         cause = error.orig if isinstance(error, DBAPIError) else error
         dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
         if dialect.is_damage(cause):
-            raise damaged(str(cause).strip(), place_of(engine)) from error
+            raise damage_error(str(cause).strip(), place_of(engine)) from error
         reason, next_step = dialect.explained(cause)
         raise UnavailableError(
             f"the database cannot be used: {reason}", where=place_of(engine), next_step=next_step

@@ -21,7 +21,7 @@ from registry.catalogue.chain import (
     record_kinds,
     walk_chain,
 )
-from registry.catalogue.damage import damaged
+from registry.catalogue.damage import damage_error
 from registry.catalogue.database import reading
 from registry.catalogue.guards import guards, missing
 from registry.catalogue.text_limits import TextLimits
@@ -60,10 +60,10 @@ def check_database(
 
     def check_guards(connection: Connection) -> Iterator[IntegrityError]:
         lacking = (*missing(connection, guards(metadata)), *text_limits.missing(connection, limits))
-        return (damaged(f"the trigger {one} is missing or changed") for one in lacking)
+        return (damage_error(f"the trigger {one} is missing or changed") for one in lacking)
 
     checks: list[_Check] = [
-        *([lambda connection: map(damaged, find_changes(connection))] if find_changes else []),
+        *([lambda connection: map(damage_error, find_changes(connection))] if find_changes else []),
         check_storage,
         check_guards,
         lambda connection: walk_chain(connection, noted),
@@ -76,7 +76,7 @@ def check_database(
         except UnavailableError as error:  # of a database that is damaged, too: a table has lost a column, say
             if not faults:
                 raise
-            faults.append(damaged(error.what, error.where))
+            faults.append(damage_error(error.what, error.where))
     head = None
     with suppress(IntegrityError), reading(engine) as connection:
         head = read_head(connection)
@@ -86,7 +86,7 @@ def check_database(
 def check_storage(connection: Connection) -> Iterator[IntegrityError]:
     """Yield what the database itself finds damaged: pages, indexes, foreign keys."""
     own = check_sqlite if connection.dialect.name == "sqlite" else check_postgresql
-    return map(damaged, own.find_damage(connection))
+    return map(damage_error, own.find_damage(connection))
 
 
 def find_storage_damage(engine: Engine) -> tuple[IntegrityError, ...]:
@@ -121,6 +121,6 @@ def _collect(engine: Engine, check: _Check) -> Iterator[IntegrityError]:
 def _first(faults: Iterable[IntegrityError], most: int) -> Iterator[IntegrityError]:
     for count, fault in enumerate(faults):
         if count == most:
-            yield damaged(f"more than {most} errors of this kind")
+            yield damage_error(f"more than {most} errors of this kind")
             return
         yield fault

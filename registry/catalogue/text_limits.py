@@ -25,6 +25,7 @@ class TextLimits:
 
     @property
     def trigger(self) -> str:
+        """Return the name of the trigger."""
         return f"limit_{self.table}"
 
 

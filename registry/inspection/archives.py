@@ -7,14 +7,14 @@ from typing import BinaryIO
 
 from artifacts.errors import InvalidInputError
 from artifacts.trees import check_collisions, check_path
-from registry.inspection.budgets import BUDGET, check_count, metered
+from registry.inspection.budgets import BUDGET, check_count, meter_stream
 
 _UNIX = 3
 
 
 def faults(stream: BinaryIO) -> Iterator[str]:
     """Why the file should not be unpacked, as sentences without a subject; none where it is no zip file."""
-    stream = metered(stream)
+    stream = meter_stream(stream)
     stream.seek(0)
     if not zipfile.is_zipfile(stream):
         return

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, metered
+from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, meter_stream
 from registry.inspection.protobuf import MalformedError
 
 MAGIC = b"\x93NUMPY"
@@ -57,7 +57,7 @@ def read_arrays(stream: BinaryIO) -> tuple[FoundArray, ...]:
         MalformedError: it is none.
     """
     try:
-        with zipfile.ZipFile(metered(stream)) as archive:
+        with zipfile.ZipFile(meter_stream(stream)) as archive:
             members = archive.infolist()
             check_count(len(members), BUDGET.members, "arrays")
             return tuple(_member(archive, member) for member in members if not member.is_dir())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final, TextIO, cast
 
-_PIECE: Final = 1 << 20
+_CHUNK: Final = 1 << 20
 
 
 class OverBudgetError(Exception):
@@ -62,8 +62,8 @@ def read_whole(stream: BinaryIO, largest: int) -> bytes:
         OverBudgetError: There are more.
     """
     content = bytearray()
-    while piece := stream.read(min(_PIECE, largest + 1 - len(content))):
-        content += piece
+    while chunk := stream.read(min(_CHUNK, largest + 1 - len(content))):
+        content += chunk
         if len(content) > largest:
             raise OverBudgetError(f"has more than {in_units(largest)}")
     return bytes(content)
@@ -86,7 +86,7 @@ def read_text_lines(text: TextIO, longest: int) -> Iterator[str]:
 
 
 def check_count(count: int, most: int, of: str) -> None:
-    """Raise ``OverBudgetError`` where there are more than ``most`` things; ``of`` is their plural."""
+    """Raise ``OverBudgetError`` if ``count`` exceeds ``most``; ``of`` is the plural of what is counted."""
     if count > most:
         raise OverBudgetError(f"has more than {most} {of}")
 
@@ -114,11 +114,11 @@ class Meter(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read bytes; ``OverBudgetError`` where they are too many."""
-        return self._counted(self._stream.read(self._bounded(size)))
+        return self._count_bytes(self._stream.read(self._bound_size(size)))
 
     def readline(self, size: int | None = -1, /) -> bytes:
         """Read a line, as long as a single read may be."""
-        return self._counted(self._stream.readline(self._bounded(size)))
+        return self._count_bytes(self._stream.readline(self._bound_size(size)))
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override] # a buffer of bytes
         """Read into a buffer."""
@@ -142,13 +142,13 @@ class Meter(io.RawIOBase):
         """Return whether the stream is."""
         return self._stream.seekable()
 
-    def _bounded(self, size: int | None) -> int:
+    def _bound_size(self, size: int | None) -> int:
         everything = size is None or size < 0
         if self._largest is None:
             return -1 if everything or size is None else size
         return self._largest + 1 if everything or size is None else min(size, self._largest + 1)
 
-    def _counted(self, content: bytes) -> bytes:
+    def _count_bytes(self, content: bytes) -> bytes:
         if self._largest is not None and len(content) > self._largest:
             raise OverBudgetError(f"has a part of more than {in_units(self._largest)}, which would be read at once")
         self._read += len(content)
@@ -157,6 +157,6 @@ class Meter(io.RawIOBase):
         return content
 
 
-def metered(stream: BinaryIO, *, most: int | None = None) -> BinaryIO:
+def meter_stream(stream: BinaryIO, *, most: int | None = None) -> BinaryIO:
     """Bound the single reads of a stream, and all of them together where ``most`` is given."""
     return cast("BinaryIO", Meter(stream, largest=BUDGET.read, most=most))

@@ -1,4 +1,4 @@
-"""Inspection in a child process with limits: what a file does to its parser never reaches this process."""
+"""Inspection in a child process with limits, so that no file can harm this process through its parser."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _CHILD: Final = "registry.inspection.child"
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class InspectionTarget:
     """The files of one version. ``name`` is what errors call its manifest; ``untaken`` are paths without bytes."""
 
     manifest: Manifest
@@ -44,7 +44,7 @@ class MissingFiles:
 
 
 def inspect_version(
-    version: Inspected, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None], present: bool = True
+    version: InspectionTarget, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None], present: bool = True
 ) -> MissingFiles:
     """Compare a manifest with its files, in a child process where there are any.
 
@@ -54,7 +54,7 @@ def inspect_version(
         ask: Looks finished images up, in this process; None where it may not.
         warn: Is told what is odd.
         present: Whether the files inside trees are known to be in the store. Where they are not, their presence and
-            sizes are checked first, and nothing else is where one is missing.
+            sizes are checked first, and nothing else is if one is missing.
 
     Returns:
         The files inside trees that are not in the store.
@@ -82,7 +82,7 @@ def inspect_version(
     return MissingFiles(tuple(missing["paths"]), tuple(map(Digest, missing["digests"])), missing["count"])
 
 
-def find_code(version: Inspected, paths: Collection[str]) -> BenchlockError | None:
+def find_code(version: InspectionTarget, paths: Collection[str]) -> BenchlockError | None:
     """Find the first of the files at ``paths``, and in trees there, that runs code when it is read.
 
     Raises:
@@ -93,7 +93,7 @@ def find_code(version: Inspected, paths: Collection[str]) -> BenchlockError | No
     return None if found is None else unpack_error(found)
 
 
-def _run(function: str, version: Inspected, more: dict[str, Any]) -> Any:  # noqa: ANN401 - plain values
+def _run(function: str, version: InspectionTarget, more: dict[str, Any]) -> Any:  # noqa: ANN401 - plain values
     arguments = {
         "manifest": plain(version.manifest),
         "name": version.name,

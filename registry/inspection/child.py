@@ -15,9 +15,9 @@ from registry.manifests import Manifest, Model
 from registry.problems import Problems
 from registry.yaml import Document
 
-_MOST_TOLD: Final = 1000
-"""Problems and warnings that are told, each of as many characters as ``_LONGEST``."""
-_LONGEST: Final = 4096
+_MAX_REPORTED: Final = 1000
+"""Number of problems, and of warnings, that are reported; each has at most ``_MAX_TEXT`` characters."""
+_MAX_TEXT: Final = 4096
 _SHOWN: Final = 3
 
 
@@ -31,8 +31,8 @@ def inspect_files(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, An
     if not missing["count"]:
         inspect(manifest, content, problems, ask=None, warn=warnings.append)
     return {
-        "problems": [pack_error(_shortened(error)) for error in problems.found[:_MOST_TOLD]],
-        "warnings": [warning[:_LONGEST] for warning in warnings[:_MOST_TOLD]],
+        "problems": [pack_error(_shorten(error)) for error in problems.found[:_MAX_REPORTED]],
+        "warnings": [warning[:_MAX_TEXT] for warning in warnings[:_MAX_REPORTED]],
         "missing": missing,
     }
 
@@ -47,7 +47,7 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
         if found:
             what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
             step = "ask its author for the weights alone, or for unsafe: true in the manifest"
-            return pack_error(_shortened(InvalidInputError(what, where=path, next_step=step)))
+            return pack_error(_shorten(InvalidInputError(what, where=path, next_step=step)))
     return None
 
 
@@ -81,9 +81,9 @@ def _check_sent(content: Content, blobs: CallerBlobs) -> dict[str, Any]:
     return {"paths": list(missing.values())[:_SHOWN], "digests": list(missing), "count": len(missing)}
 
 
-def _shortened(error: BenchlockError) -> BenchlockError:
-    """Cut what names foreign texts of any length."""
-    error.what = error.what[:_LONGEST]
-    error.where = error.where and error.where[:_LONGEST]
-    error.next_step = error.next_step and error.next_step[:_LONGEST]
+def _shorten(error: BenchlockError) -> BenchlockError:
+    """Truncate the texts of an error, which may quote foreign texts of any length."""
+    error.what = error.what[:_MAX_TEXT]
+    error.where = error.where and error.where[:_MAX_TEXT]
+    error.next_step = error.next_step and error.next_step[:_MAX_TEXT]
     return error

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from registry.inspection.arrays import MAGIC, read_array
-from registry.inspection.budgets import BUDGET, check_count, metered, read_whole
+from registry.inspection.budgets import BUDGET, check_count, meter_stream, read_whole
 from registry.inspection.pickles import foreign_globals
 from registry.inspection.protobuf import MalformedError
 
@@ -47,7 +47,7 @@ def reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
     A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but an unpickler
     of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
     """
-    return tuple(dict.fromkeys(_reasons(metered(stream), torchscript=torchscript, depth=0)))
+    return tuple(dict.fromkeys(_reasons(meter_stream(stream), torchscript=torchscript, depth=0)))
 
 
 def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Itera
                 continue
             try:
                 with archive.open(member) as content:
-                    inner = metered(cast("BinaryIO", content), most=BUDGET.unpacked)
+                    inner = meter_stream(cast("BinaryIO", content), most=BUDGET.unpacked)
                     yield from (
                         _in_config(inner) if member.filename == "config.json" else _reasons(inner, depth=depth + 1)
                     )

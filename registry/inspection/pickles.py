@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from registry.inspection.budgets import BUDGET, metered
+from registry.inspection.budgets import BUDGET, meter_stream
 
 _HARMLESS = re.compile(
     r"collections OrderedDict"
@@ -39,7 +39,7 @@ def foreign_globals(stream: BinaryIO) -> frozenset[str]:
     """The functions that reading the rest of the stream as pickles would call, but for the harmless ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd escapes, in what is no pickle
-        found = set(_globals(metered(stream)))
+        found = set(_globals(meter_stream(stream)))
     return frozenset(name.replace(" ", ".") for name in found if not _HARMLESS.fullmatch(name))
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select, text
 
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.limits import REASON, byte_length
+from artifacts.limits import REASON
 from evaluator.dispatch.agent import facts_of
 from evaluator.dispatch.hostlock import host_lock
 from evaluator.dispatch.matching import MachineFacts
@@ -148,7 +148,7 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
         """As a server is, which takes a reason of so many characters."""
 
         def release(self, fence: Fence, ended: Ended, reason: str) -> None:
-            if byte_length(reason) > REASON:
+            if len(reason.encode(errors="surrogatepass")) > REASON:
                 raise InvalidInputError("the reason is too long")
             super().release(fence, ended, reason)
 

@@ -58,4 +58,4 @@ def test_the_runner_fits_the_message_of_a_run_that_fell(monkeypatch: pytest.Monk
     monkeypatch.setattr("evaluator.runner.recording._details", lambda _: {})
     attempt: Any = SimpleNamespace()
     found = cut_short(attempt, Failure("crash", LONG), {}, NOON)
-    assert limits.byte_length(str(found.failure_message)) <= limits.FAILURE_MESSAGE
+    assert len(str(found.failure_message).encode()) <= limits.FAILURE_MESSAGE

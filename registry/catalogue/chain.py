@@ -243,9 +243,7 @@ def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[Da
                 yield damage_error(f"entry {row.seq} of the chain of records does not follow the one before it", place)
             head = Head(row.seq, row.link)
             if noted is not None and noted.seq == head.seq and noted.link != head.link:
-                yield damage_error(
-                    f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted"
-                )
+                yield damage_error(f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted")
     if noted is not None and noted.seq > head.seq:
         yield damage_error(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
 

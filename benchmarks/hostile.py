@@ -2,22 +2,25 @@
 
 The corpus is that of the tests: bombs of gzip, zip, npz, HDF5, parquet, pictures, sounds, ONNX, pickles and JSON,
 headers that promise too much, paths and lists without end. Each is published with a dry run to a `benchlock serve` on
-the loopback, while another client asks for its health every ten milliseconds.
+the loopback, while another process asks for its health every ten milliseconds.
 """
 
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from benchmarks.resolving.report import machine, write
 from tests.support.hostile import cases
-from tests.support.hostile_service import Outcome, Waits, memory_of, publish, table, watch
+from tests.support.hostile_service import Outcome, publish, table
+from tests.support.probing import Waits, memory_of, watch
 from tests.support.serving import service
 
 RESULTS: Final = Path(__file__).resolve().parent / "RESULTS.md"
@@ -26,10 +29,12 @@ GROWTH: Final = 64 << 20
 
 METHOD: Final = """\
 Each case is published with `dry_run` to one `benchlock serve` on the loopback, all to the same process, while another
-client asks for `/v1/health` every ten milliseconds. A wait is the time of such an answer, client included; an idle
-service is asked first, for as many seconds as `--idle` says. Growth is the largest resident memory of the service's
-process during the case, less that of the idle service: what its inspecting child takes is not part of it, and goes with
-the child. A case that is refused names the limit that it exceeds.
+process asks for `/v1/health` every ten milliseconds. A wait is the time of such an answer, client included. Two
+controls are measured beside each case, with the same probe and nothing published: an idle service, and an idle
+service while a process outside of it keeps one core busy, as the inspecting child does. What the controls wait, the
+machine costs. Growth is the largest resident memory of the service's process during the case, less that of the idle
+service: what its inspecting child takes is not part of it, and goes with the child. A case that is refused names the
+limit that it exceeds.
 """
 
 
@@ -37,6 +42,7 @@ def main() -> None:
     """Measure; print a table and the bars, and write them into RESULTS.md."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--idle", type=float, default=5.0, help="seconds for which the idle service is asked")
+    options.add_argument("--control", type=float, default=1.0, help="seconds of each control beside a case")
     options.add_argument("--print-only", action="store_true", help="leave RESULTS.md as it is")
     chosen = options.parse_args()
     start = time.monotonic()
@@ -44,27 +50,39 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="benchlock-hostile-") as folder,
         service(Path(folder) / "registry") as served,
     ):
-        _, idle = watch(served, lambda: time.sleep(chosen.idle))
-        before = memory_of(served.process.pid)
-        outcomes = []
+        url, pid = served.url, served.process.pid
+        watch(url, pid, lambda: time.sleep(chosen.idle))
+        before = memory_of(pid)
+        outcomes, idle, busy = [], list[Waits](), list[Waits]()
         for make in cases():
             outcomes.append(publish(served, make(), dry_run=True))
             print(table(outcomes[-1:], before).splitlines()[1], flush=True)
-    text = report(outcomes, idle, before, time.monotonic() - start)
+            idle.append(watch(url, pid, lambda: time.sleep(chosen.control))[1])
+            busy.append(watch(url, pid, lambda: keep_busy(chosen.control))[1])
+    controls = {"idle service": idle, "idle service, one core busy": busy}
+    text = report(outcomes, controls, before, time.monotonic() - start)
     print(text)
     if not chosen.print_only:
         write(RESULTS, "hostile", text)
 
 
-def report(outcomes: Sequence[Outcome], idle: Waits, before: int, seconds: float) -> str:
+def keep_busy(seconds: float) -> None:
+    """Keep a core busy with another process."""
+    until = f"import time; end = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+    subprocess.run([sys.executable, "-c", until], check=True)
+
+
+def report(outcomes: Sequence[Outcome], controls: Mapping[str, Sequence[Waits]], before: int, seconds: float) -> str:
     """The measurement as a section of RESULTS.md."""
     lines = ["## Hostile publications", "", *machine(), "", METHOD]
     lines += [
         "| case | bytes sent | status | seconds | median wait, ms | p99, ms | longest, ms | growth, MiB |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        (
-            f"| (idle) |  |  |  | {statistics.median(idle.taken) * 1e3:.1f} | {p99(idle.taken) * 1e3:.1f} | "
-            f"{max(idle.taken) * 1e3:.1f} |  |"
+        *(
+            f"| (control: {name}) |  |  |  | {statistics.median(taken) * 1e3:.1f} | {p99(taken) * 1e3:.1f} | "
+            f"{max(taken) * 1e3:.1f} |  |"
+            for name, waits in controls.items()
+            if (taken := [wait for one in waits for wait in one.taken])
         ),
     ]
     lines += [

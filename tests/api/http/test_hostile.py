@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.support.hostile import cases
-from tests.support.hostile_service import Outcome, memory_of, publish, send, table, watch
+from tests.support.hostile_service import Outcome, publish, send, table
+from tests.support.probing import memory_of, watch
 from tests.support.serving import service
 
 GROWTH = 64 << 20
@@ -27,7 +28,7 @@ FROZEN = 10.0
 def test_hostile_publications_cost_the_service_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with service(tmp_path / "registry") as served:
         before = memory_of(served.process.pid)
-        _, idle = watch(served, lambda: time.sleep(1))
+        _, idle = watch(served.url, served.process.pid, lambda: time.sleep(1))
         allowed = max(0.1, 20 * statistics.median(idle.taken))
         outcomes: list[Outcome] = []
         for number, make in enumerate(cases()):
@@ -69,7 +70,7 @@ def test_reads_go_on_while_all_places_are_taken(tmp_path: Path) -> None:
                 httpx.get(f"{served.url}/v1/artifacts", timeout=60).raise_for_status()
                 time.sleep(0.05)
 
-        _, waits = watch(served, all_of_them)
+        _, waits = watch(served.url, served.process.pid, all_of_them)
         assert statuses == [422] * 8
         assert waits.peak - before < GROWTH
         assert len(waits.taken) > 8  # they were answered beside the publications, not behind them

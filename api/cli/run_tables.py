@@ -10,7 +10,7 @@ from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from artifacts.escaping import escape_line
 from evaluator.records.calls import calls_of, flag_of
-from evaluator.records.runs import Run, RunEnd
+from evaluator.records.runs import DamagedRun, Run, RunEnd
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
 from evaluator.statistics.units import duration, in_unit
@@ -228,10 +228,13 @@ def _section(title: str, lines: Sequence[str]) -> None:
             output.echo(f"  {line}")
 
 
-def print_runs(runs: Sequence[Run], locks: "Mapping[Digest, Lock | None]") -> None:
+def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | None]") -> None:
     """One line a run: what ran on what, how it ended, its first figures and what is to be known of them."""
     rows = []
     for run in runs:
+        if isinstance(run, DamagedRun):
+            rows.append((run.id, "-", "-", "-", "-", "damaged", "withheld", textwrap.shorten(run.damage, _WIDTH)))
+            continue
         lock = locks.get(run.start.lock)
         rows.append((
             run.id,

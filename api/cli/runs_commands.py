@@ -29,14 +29,26 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def runs(invocation: Invocation, lock: str, limit: int) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    A run whose record is damaged is listed without its figures, and the command exits with 4.
+    """
+    from evaluator.records.runs import DamagedRun, Run  # noqa: PLC0415
+
     wanted = read_lock(invocation, lock).id if lock else None
-    found = invocation.opened.records.list(lock=wanted, limit=limit)
+    entries = invocation.opened.records.list_entries(lock=wanted, limit=limit)
+    found = [one for one in entries if isinstance(one, Run)]
+    damaged = [one for one in entries if isinstance(one, DamagedRun)]
     locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in found}}
     if invocation.as_json:
-        output.print_json({"runs": [run_document(run) | _artifacts(locks[run.start.lock]) for run in found]})
+        documents = [run_document(run) | _artifacts(locks[run.start.lock]) for run in found]
+        output.print_json({"runs": documents, "damaged": [{"run": one.id, "damage": one.damage} for one in damaged]})
     else:
-        print_runs(found, locks)
+        print_runs(entries, locks)
+    for one in damaged:
+        say(f"error: {one.id}: {one.damage}")
+    if damaged:
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
 @click.command()

@@ -19,12 +19,13 @@ from api.wire.runs import (
     RunOnWire,
     RunPage,
     begun_on_wire,
+    entries_of,
     over_on_wire,
     run_of,
 )
 from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, UnavailableError, UnknownNameError
-from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart
+from artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
+from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
 
 _PAGE: Final = 1000
 _BEATS: Final = 4  # in the time that a hold lasts
@@ -67,12 +68,22 @@ class RemoteRuns:
         return run_of(self._talk.get(_path(run), RunOnWire))
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
-        found: list[Run] = []
+        entries = self.list_entries(lock=lock, outcome=outcome, limit=limit)
+        damaged_run = next((one for one in entries if isinstance(one, DamagedRun)), None)
+        if damaged_run is not None:
+            raise IntegrityError(damaged_run.damage, where=damaged_run.id, next_step="restore the registry's backup")
+        return tuple(one for one in entries if isinstance(one, Run))
+
+    def list_entries(
+        self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100
+    ) -> tuple[Run | DamagedRun, ...]:
+        """Return the entries of as many pages as are needed."""
+        found: list[Run | DamagedRun] = []
         cursor: str | None = None
         while len(found) < limit:
             wanted = min(limit - len(found), _PAGE)
             page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=wanted, cursor=cursor)
-            found += map(run_of, page.runs)
+            found += entries_of(page)
             if isinstance(page.next, msgspec.UnsetType):
                 break
             cursor = page.next

@@ -58,6 +58,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
             settings.inspect_threads, settings.inspect_waiting, at_once=at_once, patience=settings.lock_seconds
         ),
         long=threads(settings.long_threads, patience=None),
+        lists=threads(settings.list_threads),
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),
         whole_answers=SendMemory(settings.answer_bytes),

@@ -21,8 +21,8 @@ class Service:
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
     who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
     searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all that there
-    is, ``send`` for the pieces of blobs on their way out, which have the memory of ``windows``; other large answers
-    have that of ``whole_answers``. Whatever else is asked for is ``work``.
+    is, ``lists`` for pages of what is recorded, ``send`` for the pieces of blobs on their way out, which have the
+    memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -34,6 +34,7 @@ class Service:
     ask: Work
     inspect: Work
     long: Work
+    lists: Work
     send: Work
     windows: SendMemory
     whole_answers: SendMemory
@@ -46,4 +47,4 @@ class Service:
     @property
     def works(self) -> tuple[Work, ...]:
         """All threads."""
-        return self.work, self.prompt, self.ends, self.ask, self.inspect, self.long, self.send
+        return self.work, self.prompt, self.ends, self.ask, self.inspect, self.long, self.lists, self.send

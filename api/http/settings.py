@@ -30,9 +30,11 @@ AT_ONCE: Final = MappingProxyType(
         "read": Bound(48, 160),
         "ask": Bound(64, 128),
         "publish": Bound(8, 16),
+        "list": Bound(8, 32),
     }
 )
-"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, publishes at length.
+"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, publishes at length,
+lists runs, jobs, machines or the log.
 
 The rest of the connections is for what is over soon, beats before all.
 """
@@ -51,8 +53,9 @@ class Settings:
     ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
     ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``ask_threads``
     resolve and explain, for which ``ask_seconds`` are waited; ``inspect_threads`` publish versions with files, each
-    with one child process that reads them, and ``inspect_waiting`` publications may wait for one; ``long_threads`` read
-    all that there is; the others wait ``lock_seconds`` for the store while its garbage is collected.
+    with one child process that reads them, and ``inspect_waiting`` publications may wait for one; ``list_threads`` list
+    runs, jobs, machines and the log; ``long_threads`` read all that there is; the others wait ``lock_seconds`` for the
+    store while its garbage is collected.
 
     ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
     large answers.
@@ -61,7 +64,8 @@ class Settings:
     kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
     client that runs something may be silent; ``ready_seconds`` how long what was found about database and store
     holds, and ``schema_seconds`` that about the schema's revision; ``last_seconds`` how long what has begun may go on
-    once the service is told to end; ``largest_page`` bounds what a client may ask for at once.
+    once the service is told to end; ``largest_page`` bounds what a client may ask for at once, and
+    ``largest_run_page`` how many runs.
     """
 
     usual_body: int = 1 << 20
@@ -81,6 +85,7 @@ class Settings:
     inspect_threads: int = 2
     inspect_waiting: int = 64
     long_threads: int = 2
+    list_threads: int = 2
     send_threads: int = 4
     lock_seconds: float = 10.0
     waiting: int = 256
@@ -93,4 +98,5 @@ class Settings:
     schema_seconds: float = 1.0
     last_seconds: float = 20.0
     largest_page: int = 1000
+    largest_run_page: int = 200
     usual_page: int = 100

@@ -10,7 +10,18 @@ from api.wire.text_limits import limit_document, limit_text
 from artifacts import limits
 from artifacts.digest import Descriptor, Digest
 from evaluator.evidence.status import EvidenceStatus, State
-from evaluator.records.runs import ROLE_PATTERN, Hiding, Isolation, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from evaluator.records.runs import (
+    ROLE_PATTERN,
+    DamagedRun,
+    Hiding,
+    Isolation,
+    Outcome,
+    Run,
+    RunEnd,
+    RunId,
+    RunStart,
+    fit_end,
+)
 from evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
@@ -119,14 +130,22 @@ class HideResult(Struct, frozen=True, kw_only=True):
     changed: bool
 
 
+class DamagedRunOnWire(Struct, frozen=True, kw_only=True):
+    """A run whose record is damaged, and what is damaged; none of its figures is shown."""
+
+    id: RunText
+    damage: str
+
+
 class RunPage(Struct, frozen=True, kw_only=True):
     """Runs, newest first; ``next`` is the cursor of what follows, absent at the end.
 
     An item has no host, process, packages or blobs, a short failure message, and of the details what says whether its
-    figures count. The run itself has all of it.
+    figures count. The run itself has all of it. ``damaged`` are the runs of the page whose records are damaged.
     """
 
     runs: tuple[RunOnWire, ...]
+    damaged: tuple[DamagedRunOnWire, ...] = ()
     next: str | UnsetType = UNSET
 
 
@@ -151,6 +170,19 @@ def run_on_wire(run: Run) -> RunOnWire:
         evidence = EvidenceOnWire(state=found.state, reasons=found.reasons, reported=found.reported)
     start = begun_on_wire(run.start)
     return RunOnWire(start=start, end=end, imported_at=run.imported_at, hidden=hidden, evidence=evidence)
+
+
+def entry_on_wire(entry: Run | DamagedRun) -> RunOnWire | DamagedRunOnWire:
+    if isinstance(entry, DamagedRun):
+        return DamagedRunOnWire(id=entry.id, damage=entry.damage)
+    return run_on_wire(entry)
+
+
+def entries_of(page: RunPage) -> tuple[Run | DamagedRun, ...]:
+    """Return the runs of a page, and the damaged ones among them, newest first."""
+    entries: list[Run | DamagedRun] = [run_of(one) for one in page.runs]
+    entries += [DamagedRun(RunId(one.id), one.damage) for one in page.damaged]
+    return tuple(sorted(entries, key=lambda one: one.id, reverse=True))
 
 
 def run_of(run: RunOnWire) -> Run:

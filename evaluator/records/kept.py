@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from artifacts.digest import Digest
-from evaluator.records.runs import Outcome, Run, RunEnd, RunId, RunStart
+from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
 
 
 class KeptRuns(Protocol):
@@ -18,6 +18,10 @@ class KeptRuns(Protocol):
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """Return summaries of the newest, newest first; ``get`` reads all of one."""
         ...
+
+    def list_entries(
+        self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100
+    ) -> tuple[Run | DamagedRun, ...]: ...
 
     def count(self, lock: Digest) -> int: ...
 

@@ -13,6 +13,7 @@ from artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from evaluator.records.documents import encode_run
 from evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
 from evaluator.records.runs import (
+    DamagedRun,
     Hiding,
     Outcome,
     Run,
@@ -40,6 +41,7 @@ from evaluator.statistics.figures import Interval, Metric
 from registry.access.actors import acting
 from registry.access.log import note, now
 from registry.catalogue.chain import check_records, digest_record, insert_record
+from registry.catalogue.damage import RESTORE, DamagedDatabaseError
 from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.tables import locks
 
@@ -147,6 +149,27 @@ class Records:
     ) -> tuple[Run, ...]:
         """Return summaries of the newest runs that are not hidden, newest first.
 
+        Raises:
+            DamagedDatabaseError: The record of one of them is damaged.
+
+        The arguments are those of ``list_entries``.
+        """
+        entries = self.list_entries(lock=lock, outcome=outcome, before=before, limit=limit)
+        damaged_run = next((one for one in entries if isinstance(one, DamagedRun)), None)
+        if damaged_run is not None:
+            raise DamagedDatabaseError(damaged_run.damage, where=damaged_run.id, next_step=RESTORE)
+        return tuple(one for one in entries if isinstance(one, Run))
+
+    def list_entries(
+        self,
+        *,
+        lock: Digest | None = None,
+        outcome: Outcome | None = None,
+        before: RunId | None = None,
+        limit: int = 100,
+    ) -> tuple[Run | DamagedRun, ...]:
+        """Return summaries of the newest runs that are not hidden, newest first; of a damaged record the damage.
+
         ``summaries.summarize`` says what a summary has.
 
         Args:
@@ -165,14 +188,32 @@ class Records:
         query = query.order_by((runs.c.id if outcome is None or lock is not None else run_ends.c.run).desc())
         with reading(self._engine) as connection:
             ids = connection.execute(query).scalars().all()
-        return tuple(map(summarize, self._examine(self._load_parts(ids))))
+        entries: dict[str, Run | DamagedRun] = {}
+        for run in self._examine(self._load_parts(ids, entries)):
+            entries[run.id] = summarize(run)
+        return tuple(entries[id_] for id_ in ids if id_ in entries)
 
-    def _load_parts(self, ids: Sequence[str]) -> Iterator[Run]:
-        """Load runs a few at a time, each few in a transaction that ends before anybody looks at their evidence."""
+    def _load_parts(self, ids: Sequence[str], entries: dict[str, Run | DamagedRun]) -> Iterator[Run]:
+        """Load runs a few at a time, each few in a transaction that ends before anybody looks at their evidence.
+
+        Damaged ones are put into ``entries`` instead.
+        """
         for at in range(0, len(ids), _AT_ONCE):
+            for one in self._load_some(ids[at : at + _AT_ONCE]):
+                if isinstance(one, Run):
+                    yield one
+                else:
+                    entries[one.id] = one
+
+    def _load_some(self, ids: Sequence[str]) -> tuple[Run | DamagedRun, ...]:
+        """Load runs together; where a record is damaged, each alone."""
+        try:
             with reading(self._engine) as connection:
-                part = _load(connection, ids[at : at + _AT_ONCE])
-            yield from part
+                return _load(connection, ids)
+        except DamagedDatabaseError as error:
+            if len(ids) == 1:
+                return (DamagedRun(RunId(ids[0]), error.what),)
+        return tuple(one for id_ in ids for one in self._load_some([id_]))
 
     def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
         """Return the runs with the state of their evidence, where somebody compares them with it."""

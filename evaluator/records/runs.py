@@ -146,6 +146,14 @@ class Run:
         return self.start.id
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedRun:
+    """A run of a list whose record is damaged: its id, and what is damaged. Nothing else of it is shown."""
+
+    id: RunId
+    damage: str
+
+
 def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
     """A fresh id; later runs sort later."""
     return RunId(_PREFIX + new_id(at, random))

@@ -2,22 +2,26 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from api.cli.claim_tables import print_claims
 from api.cli.compare_command import _all_equivalent, _warn
 from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.run_documents import claim_document, repetition_document, run_document
 from api.cli.run_tables import print_outcome, print_repetition, print_run, print_runs
+from api.cli.runs_commands import runs
 from artifacts.digest import Descriptor, digest_bytes
 from evaluator.claims import Conditions, judge_claims
 from evaluator.comparing import compare_runs
 from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import SELF_REPORTED, Run, RunEnd
+from evaluator.records.runs import SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
 from evaluator.repeating import repeat
 from evaluator.statistics.figures import Calls, Interval, Metric
+from registry.lockfile import dump
 from registry.manifests.model import Model
 from tests.support.recorded import DONE, NOON, recorded
 from tests.support.variants import variant
@@ -105,6 +109,27 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
     warned = capsys.readouterr().err
     assert f"INVALID: {WHY}" in warned
     assert "83.0% of the time in them was without the CPU" in warned
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_damaged_run_is_listed_without_figures_and_the_command_fails(*, as_json: bool) -> None:
+    sound = run()
+    damaged = DamagedRun(RunId("run/" + "0" * 26), "the database is damaged: a record is missing")
+    records = SimpleNamespace(list_entries=lambda **_: (sound, damaged))
+    opened = SimpleNamespace(
+        records=records, catalogue=SimpleNamespace(get_lock=lambda _: dump(LOCK), find_lock=lambda _: LOCK.id)
+    )
+    result = CliRunner().invoke(runs, obj=SimpleNamespace(opened=opened, as_json=as_json))
+    assert result.exit_code == 4
+    assert f"error: {damaged.id}: {damaged.damage}" in result.stderr
+    if as_json:
+        document = json.loads(result.stdout)
+        assert [one["run"] for one in document["runs"]] == [sound.id]
+        assert document["damaged"] == [{"run": damaged.id, "damage": damaged.damage}]
+    else:
+        (line,) = (line for line in result.stdout.splitlines() if damaged.id in line)
+        assert " damaged " in line
+        assert " withheld " in line
 
 
 def test_no_line_is_too_long_of_a_run_that_is_flagged_and_invalid(capsys: pytest.CaptureFixture[str]) -> None:

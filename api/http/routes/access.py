@@ -12,6 +12,7 @@ from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN
 from api.http.pages import Cursor, Limit, bounded, fit_page
+from api.http.places import LIST
 from api.http.service import Service
 from api.wire.access import (
     LogPage,
@@ -171,7 +172,7 @@ def _log(service: Service) -> BaseRouteHandler:
 
     @get(
         "/log",
-        opt=ADMIN,
+        opt=ADMIN | LIST,
         summary="Who did what",
         responses=answers("invalid-input", success={200: content(LogPage, "A page of it.", {"log": [_ENTRY]})}),
     )
@@ -179,7 +180,7 @@ def _log(service: Service) -> BaseRouteHandler:
         """What was done or refused, newest first, with who did it and for which request."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else key_of(cursor, 1)[0]
-        found = await service.work.do(log.list, limit=most + 1, before=before, actor=actor)
+        found = await service.lists.do(log.list, limit=most + 1, before=before, actor=actor)
         entries, more = fit_page([entry_on_wire(one) for one in found], most, lambda one: cursor_of((one.id,)))
         return LogPage(log=entries, next=more)
 

@@ -19,7 +19,7 @@ from api.http.documented import answers, content
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
 from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import ASK, WATCH
+from api.http.places import ASK, LIST, WATCH
 from api.http.routes.locks import REQUEST
 from api.http.service import Service
 from api.wire import jobs as wire
@@ -138,7 +138,7 @@ def _looking(service: Service, queue: Queue) -> list[Any]:
 
     @get(
         "/jobs",
-        opt=READ,
+        opt=READ | LIST,
         summary="List jobs",
         responses=answers("invalid-input", success={200: content(wire.JobPage, "A page of jobs.", {"jobs": [JOB]})}),
     )
@@ -146,7 +146,7 @@ def _looking(service: Service, queue: Queue) -> list[Any]:
         """Newest first, each with a short reason. `GET /v1/jobs/{job_id}` has all of it."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else parse_job_id(key_of(cursor, 1)[0])
-        found = await work.do(queue.jobs, state=in_state, before=before, limit=most + 1)
+        found = await service.lists.do(queue.jobs, state=in_state, before=before, limit=most + 1)
         jobs, more = fit_page([wire.job_summary(one) for one in found], most, lambda job: cursor_of((job.job,)))
         return wire.JobPage(jobs=jobs, next=more)
 

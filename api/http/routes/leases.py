@@ -12,7 +12,7 @@ from api.dispatching import open_queue
 from api.http.documented import answers, content
 from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import WAIT
+from api.http.places import LIST, WAIT
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
 from api.http.service import Service
@@ -116,7 +116,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
 
     @get(
         "/machines",
-        opt=READ,
+        opt=READ | LIST,
         summary="List machines",
         responses=answers(
             "invalid-input", success={200: content(wire.MachinePage, "A page of machines.", {"machines": [_KNOWN]})}
@@ -126,7 +126,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         """Every machine that ever was enrolled, by name."""
         most = bounded(limit, service.settings)
         after = None if cursor is None else MachineId(key_of(cursor, 1)[0])
-        found = await work.do(queue.machines, after=after, limit=most + 1)
+        found = await service.lists.do(queue.machines, after=after, limit=most + 1)
         known = [wire.machine_on_wire(one) for one in found]
         shown, more = fit_page(known, most, lambda one: cursor_of((one.machine,)))
         return wire.MachinePage(machines=shown, next=more)

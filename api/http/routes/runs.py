@@ -13,6 +13,7 @@ from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, nothing
 from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
+from api.http.places import LIST
 from api.http.service import Service
 from api.wire import runs as wire
 from api.wire import verdicts as told
@@ -61,6 +62,7 @@ OVER: Any = {
     "details": {},
 }
 RUN: Any = {"start": BEGUN, "end": OVER, "imported_at": None}
+_PAGE: Any = {"runs": [RUN], "damaged": []}
 _VERDICT = {
     "verdict": "reproduced",
     "reasons": ["all predictions are bit-equal"],
@@ -107,17 +109,19 @@ def routes(service: Service) -> Router:
 
     @get(
         "/runs",
-        opt=READ,
+        opt=READ | LIST,
         summary="List runs",
-        responses=answers("invalid-input", success={200: content(wire.RunPage, "A page of runs.", {"runs": [RUN]})}),
+        responses=answers(
+            "invalid-input", success={200: content(wire.RunPage, "A page of runs.", {"runs": [RUN], "damaged": []})}
+        ),
     )
     async def list_runs(
         lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
     ) -> wire.RunPage:
         """Runs in short, newest first, those that are running too. `GET /v1/runs/{run_id}` has all of one."""
-        most = bounded(limit, service.settings)
+        most = min(bounded(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(key_of(cursor, 1)[0])
-        return await service.work.do(_page, registry, (lock, outcome, before), most)
+        return await service.lists.do(_page, registry, (lock, outcome, before), most)
 
     @get(
         "/runs/count",
@@ -225,17 +229,23 @@ def _judgements(service: Service) -> list[Any]:
 def _page(registry: Registry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
     lock, outcome, before = wanted
     id_ = None if lock is None else parse_digest(lock)
-    found: list[wire.RunOnWire] = []
+    found: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
     size = 0
     while len(found) <= most and size <= PAGE:  # a few at a time: what is beyond the page is not read
-        some = registry.records.list(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
-        found += map(wire.run_on_wire, some)
+        some = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
+        found += map(wire.entry_on_wire, some)
         if len(some) < min(_AT_ONCE, most + 1):
             break
         size = len(msgspec.json.encode(found))
         before = some[-1].id
-    shown, more = fit_page(found, most, lambda run: cursor_of((run.start.id,)))
-    return wire.RunPage(runs=shown, next=more)
+    shown, more = fit_page(found, most, lambda entry: cursor_of((_id_of(entry),)))
+    runs = tuple(one for one in shown if isinstance(one, wire.RunOnWire))
+    damaged = tuple(one for one in shown if isinstance(one, wire.DamagedRunOnWire))
+    return wire.RunPage(runs=runs, damaged=damaged, next=more)
+
+
+def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
+    return entry.start.id if isinstance(entry, wire.RunOnWire) else entry.id
 
 
 def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:

@@ -1,20 +1,25 @@
 """Runs over HTTP: pages of them, one as it is recorded, comparisons and verdicts."""
 
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
-from api.wire.runs import RunOnWire, RunPage, run_of
+from api.wire.runs import RunOnWire, RunPage, entries_of, run_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from evaluator.records.records import Records
-from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
+from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, new_run_id
 from evaluator.statistics.figures import Interval
 from registry.access.actors import Actor
 from registry.access.scopes import Scopes
+from registry.catalogue.damage import DamagedDatabaseError
 from registry.catalogue.insertion import insert_lock
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
@@ -22,6 +27,15 @@ from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
 OTHER = "run/" + "0" * 26
+FRAMEWORK = {
+    "schema": 1,
+    "kind": "framework",
+    "name": "acme/runtime",
+    "version": "1.0.0",
+    "license": "MIT",
+    "predictor": "onnxruntime",
+    "distributions": ["onnxruntime"],
+}
 BLOB = Descriptor(digest_bytes(b"predictions"), 11)
 ENDS: tuple[RunEnd | None, ...] = (
     replace(
@@ -72,6 +86,88 @@ def test_pages_in_a_row_are_all_runs_newest_first(client: Client, runs: list[Run
         found += map(run_of, page.runs)
         query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
     assert found == runs
+
+
+def damage_value(registry: Registry, run: Run) -> None:
+    """Change the value of a metric of a run behind the back of the guards."""
+    with registry.database.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            found = text("SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'run_metrics'")
+            for name in connection.execute(found).scalars().all():
+                connection.execute(text(f'DROP TRIGGER "{name}"'))
+        else:
+            connection.execute(text("ALTER TABLE run_metrics DISABLE TRIGGER ALL"))
+        connection.execute(text("UPDATE run_metrics SET value = 0.999 WHERE run = :run"), {"run": run.id})
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_a_damaged_run_is_listed_as_damaged_beside_the_others(
+    client: Client, registry: Registry, runs: list[Run], limit: int
+) -> None:
+    broken = next(run for run in runs if run.end is not None and run.end.metrics)
+    damage_value(registry, broken)
+    found: list[Run | DamagedRun] = []
+    query = f"limit={limit}"
+    while query:
+        answer = client.get(f"/v1/runs?{query}")
+        assert "0.999" not in answer.text
+        page = msgspec.json.decode(answer.content, type=RunPage)
+        found += entries_of(page)
+        query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
+    assert [one.id for one in found] == [run.id for run in runs]
+    assert [one for one in found if isinstance(one, Run)] == [run for run in runs if run.id != broken.id]
+    (damaged,) = (one for one in found if isinstance(one, DamagedRun))
+    assert damaged.id == broken.id
+    assert "the database is damaged: a record has the digest" in damaged.damage
+    assert registry.records.list_entries() == tuple(found)
+    with pytest.raises(DamagedDatabaseError):
+        registry.records.list()
+    assert client.get(path_of(broken)).json()["code"] == "damaged-database"
+
+
+def test_lists_take_no_thread_from_other_requests(
+    client: Client, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many lists as a client may ask for wait without end, and more are refused; all else is answered."""
+    gate, entered = threading.Event(), threading.Semaphore(0)
+    listed = Records.list_entries
+
+    def blocked(records: Records, **wanted: Any) -> Any:  # noqa: ANN401 - as the method takes them
+        entered.release()
+        assert gate.wait(300)
+        return listed(records, **wanted)
+
+    monkeypatch.setattr(Records, "list_entries", blocked)
+    with ThreadPoolExecutor(32) as pool:
+        try:
+            lists = [pool.submit(client.get, "/v1/runs?limit=1000") for _ in range(24)]
+            assert all(entered.acquire(timeout=300) for _ in range(2))
+            others = [
+                pool.submit(client.get, "/v1/health"),
+                pool.submit(client.get, "/v1/artifacts"),
+                pool.submit(client.get, path_of(runs[0])),
+                pool.submit(client.get, f"/v1/locks/{runs[0].start.lock}"),
+                pool.submit(client.post, "/v1/artifacts", json={"manifest": FRAMEWORK, "authored": "", "sources": {}}),
+            ]
+            assert [one.result(timeout=300).status_code for one in others] == [200, 200, 200, 200, 201]
+        finally:
+            gate.set()
+        statuses = Counter(one.result(timeout=300).status_code for one in lists)
+    assert set(statuses) == {200, 429}
+    assert statuses[200] >= 8
+
+
+def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[int]()
+
+    def listed(_: Records, *, limit: int, **__: object) -> tuple[Run, ...]:
+        asked.append(limit)
+        return ()
+
+    monkeypatch.setattr(Records, "list_entries", listed)
+    monkeypatch.setattr("api.http.routes.runs._AT_ONCE", 10_000)
+    assert client.get("/v1/runs?limit=1000").json() == {"runs": [], "damaged": []}
+    assert asked == [201]
 
 
 @pytest.mark.parametrize("outcome", ["done", "failed", "abandoned", "cancelled"])

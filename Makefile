@@ -8,7 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
 
-.PHONY: help demo test check base bit-flips bench format schemas lock engine engine-stop clean
+.PHONY: help demo test check base bit-flips bench simulate-statistics format schemas lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say wh
 bench: $(DEV) $(BENCH) ## measured claims, side by side in one run
 	@sh tests/support/system.sh
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
+
+simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/comparing.md
+	@$(BIN)/python -m benchmarks.simulation
 
 format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff format .

@@ -1,9 +1,9 @@
 """The metrics: what each name means, its unit, which way is better, and where it can be had."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Literal
+from typing import Final, Literal
 
 from artifacts.errors import InvalidInputError
 
@@ -40,6 +40,10 @@ class MetricDefinition:
         return self.scenarios is None
 
 
+_DEPENDENT: Final = 2
+"""The version whose intervals allow for calls that depend on each other; version 1 took them for independent."""
+
+
 def _quality(name: str, unit: str, direction: Direction, *tasks: str) -> MetricDefinition:
     return MetricDefinition(name, unit, direction, tasks=tasks)
 
@@ -47,10 +51,10 @@ def _quality(name: str, unit: str, direction: Direction, *tasks: str) -> MetricD
 def _times(prefix: str) -> tuple[MetricDefinition, ...]:
     """A query's latency, and the samples of the whole performance phase."""
     percentiles = (
-        MetricDefinition(f"{prefix}latency_{percentile}", "s", "lower", scenarios=_QUERIED)
+        MetricDefinition(f"{prefix}latency_{percentile}", "s", "lower", _DEPENDENT, scenarios=_QUERIED)
         for percentile in ("p50", "p90", "p99")
     )
-    return (*percentiles, MetricDefinition(f"{prefix}throughput", "samples/s", "higher", scenarios=_LOADED))
+    return (*percentiles, MetricDefinition(f"{prefix}throughput", "samples/s", "higher", _DEPENDENT, scenarios=_LOADED))
 
 
 _ALL = (
@@ -63,7 +67,7 @@ _ALL = (
     _quality("rmse", "label", "lower", "regression"),
     *_times(""),
     *_times("pipeline_"),
-    MetricDefinition("optimal_batch", "samples", "none", scenarios=("batch_sweep",), bracketed=True),
+    MetricDefinition("optimal_batch", "samples", "none", _DEPENDENT, scenarios=("batch_sweep",), bracketed=True),
     MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",), bracketed=True),
     *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
 )
@@ -77,6 +81,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "cold_start": _COLD,
 }
 """Names that stand for several metrics."""
+
+
+def find_definition(name: str, version: int) -> MetricDefinition | None:
+    """Return a version of a metric's definition; None where there is none.
+
+    Earlier versions are kept: a lock names the one that its runs are computed, and recomputed, by.
+    """
+    newest = DEFINITIONS.get(name)
+    return None if newest is None or not 1 <= version <= newest.version else replace(newest, version=version)
 
 
 def is_quality(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from artifacts.errors import InvalidInputError
 from evaluator.statistics.figures import Metric
 from registry.lockfile import Lock
-from registry.metrics import DEFINITIONS, MetricDefinition
+from registry.metrics import DEFINITIONS, MetricDefinition, find_definition
 
 _LEAST: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""
@@ -21,16 +21,19 @@ def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
     """Return the definitions of the lock's metrics.
 
     Raises:
-        InvalidInputError: The lock has other definitions than this version.
+        InvalidInputError: The lock has definitions that this version lacks.
     """
+    found = []
     for name, version in lock.metrics.items():
-        if name not in DEFINITIONS or DEFINITIONS[name].version != version:
+        definition = find_definition(name, version)
+        if definition is None:
             raise InvalidInputError(
                 f"the lock asks for {name} by definition {version}, which this version of benchlock does not have",
                 where=f"metrics.{name}",
                 next_step="use the version that made the lock, or lock the request again",
             )
-    return tuple(DEFINITIONS[name] for name in lock.metrics)
+        found.append(definition)
+    return tuple(found)
 
 
 def metric_faults(metrics: Iterable[Metric]) -> Iterator[str]:
@@ -44,7 +47,7 @@ def metric_faults(metrics: Iterable[Metric]) -> Iterator[str]:
         if definition is None:
             yield f"metrics.{metric.key} (unknown metric)"
             continue
-        for name, reason in _faults(metric, definition):
+        for name, reason in _faults(metric, find_definition(metric.name, metric.version) or definition):
             yield f"metrics.{metric.key}.{name} ({reason})"
 
 

@@ -287,7 +287,8 @@ class _Evidence:
             return {}
         scope = self.document["performance"].get("cpu_scope")
         device = self.subject.platform.device
-        calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device)
+        version = max((number for name, number in self.subject.lock.metrics.items() if not is_quality(name)), default=1)
+        calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device, version)
         return {} if calls is None else {KEY: calls_document(calls)}
 
     def _peak(self) -> Peak | None:

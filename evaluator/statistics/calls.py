@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.statistics.figures import Calls, Metric
-from evaluator.statistics.intervals import quantile
 from evaluator.statistics.samples import NANOSECONDS, Samples
+from evaluator.statistics.timing import ESTIMATORS
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEDIAN = {"p50": 0.50}
@@ -16,12 +16,12 @@ MEDIAN = {"p50": 0.50}
 _TICK = 1e-3
 
 
-def describe_calls(samples: Samples, scope: str, device: str) -> Calls | None:
+def describe_calls(samples: Samples, scope: str, device: str, version: int) -> Calls | None:
     """The calls behind a run's times; None where nobody counted who had the CPU.
 
-    Percentiles are by nearest rank between order statistics, like those of all calls beside which they stand; of a
-    sweep the median of each batch. What calls were without the CPU is known where the calling thread does all the work,
-    and on a CPU: elsewhere it waits for other threads, or for a device.
+    Percentiles are made like those of all calls beside which they stand, by the same ``version`` of the definitions; of
+    a sweep the median of each batch. What calls were without the CPU is known where the calling thread does all the
+    work, and on a CPU: elsewhere it waits for other threads, or for a device.
     """
     if samples.preempted is None or not len(samples.latency):
         return None
@@ -33,8 +33,8 @@ def describe_calls(samples: Samples, scope: str, device: str) -> Calls | None:
         n=len(samples.latency),
         preempted=int(samples.preempted.sum()),
         scope=scope,
-        undisturbed=tuple(_percentiles("latency", samples.latency, samples, ~samples.preempted)),
-        cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu, samples)),
+        undisturbed=tuple(_percentiles("latency", samples.latency, samples, version, ~samples.preempted)),
+        cpu_time=() if samples.cpu is None else tuple(_percentiles("cpu_time", samples.cpu, samples, version)),
         wall=wall,
         cpu=cpu,
     )
@@ -57,21 +57,21 @@ def _had(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.N
 
 
 def _percentiles(
-    name: str, values: npt.NDArray[Any], samples: Samples, among: npt.NDArray[np.bool_] | None = None
+    name: str, values: npt.NDArray[Any], samples: Samples, version: int, among: npt.NDArray[np.bool_] | None = None
 ) -> Iterator[Metric]:
     """Of the values ``among`` all, or of all of them."""
     counted = np.ones(len(values), np.bool_) if among is None else among
     batches = samples.more.get("batch")
     if batches is None:
-        yield from _ordered(name, np.sort(values[counted]), PERCENTILES, None)
+        yield from _estimated(name, values[counted], PERCENTILES, version)
         return
     for batch in np.unique(batches):
-        yield from _ordered(name, np.sort(values[counted & (batches == batch)]), MEDIAN, int(batch))
+        yield from _estimated(name, values[counted & (batches == batch)], MEDIAN, version, int(batch))
 
 
-def _ordered(
-    name: str, ordered: npt.NDArray[Any], percentiles: Mapping[str, float], batch: int | None
+def _estimated(
+    name: str, values: npt.NDArray[Any], percentiles: Mapping[str, float], version: int, batch: int | None = None
 ) -> Iterator[Metric]:
-    for percentile, q in percentiles.items() if len(ordered) else ():
-        value, ci = quantile(ordered, q)
-        yield Metric(f"{name}_{percentile}", value, "s", "lower", len(ordered), ci, 1, batch)
+    for percentile, q in percentiles.items() if len(values) else ():
+        value, ci = ESTIMATORS[version].quantile(values, q)
+        yield Metric(f"{name}_{percentile}", value, "s", "lower", len(values), ci, version, batch)

@@ -42,6 +42,11 @@ def quantile_ranks(n: int, q: float) -> tuple[int | None, int | None]:
     return (low or None, high if high <= n else None)
 
 
+def nearest_rank(n: int, q: float) -> int:
+    """Return the rank (from 1) of the least of ``n`` samples that at least ``q`` of them do not exceed."""
+    return max(1, math.ceil(q * n - 1e-9))  # 0.99 * 100 is 99.00000000000001 in binary
+
+
 def quantile(ordered: Sequence[float] | npt.NDArray[np.floating], q: float) -> tuple[float, Interval]:
     """The ``q``-quantile by nearest rank (the least sample that at least ``q`` of them do not exceed), and bounds.
 
@@ -50,9 +55,8 @@ def quantile(ordered: Sequence[float] | npt.NDArray[np.floating], q: float) -> t
     n = len(ordered)
     if n == 0:
         raise ValueError("no samples have no quantile")
-    rank = max(1, math.ceil(q * n - 1e-9))  # 0.99 * 100 is 99.00000000000001 in binary
     low, high = quantile_ranks(n, q)
-    return float(ordered[rank - 1]), Interval(
+    return float(ordered[nearest_rank(n, q) - 1]), Interval(
         None if low is None else float(ordered[low - 1]), None if high is None else float(ordered[high - 1])
     )
 
@@ -72,13 +76,12 @@ def mean_in_blocks(values: npt.NDArray[np.floating]) -> Interval:
     return Interval(centre - half, centre + half)
 
 
-def rate(durations: npt.NDArray[np.floating], elapsed: float, units: float) -> Interval:
+def rate(durations: npt.NDArray[np.floating], elapsed: float, units: float, mean: Interval) -> Interval:
     """The interval of ``units * n / elapsed``, a rate over ``n`` calls in time order that took ``durations`` seconds.
 
-    The time between calls is shared equally among them, the calls vary as :func:`mean_in_blocks` says. An end where the
-    mean duration would not be positive is unbounded.
+    The time between calls is shared equally among them, the calls vary as ``mean``, the interval of their mean, says.
+    An end where the mean duration would not be positive is unbounded.
     """
-    mean = mean_in_blocks(durations)
     if mean.low is None or mean.high is None:
         return UNBOUNDED
     between = max(0.0, elapsed / len(durations) - float(durations.mean()))

@@ -55,7 +55,7 @@ def _metrics(definition: Definition, quality: Mapping[str, Right | Judged], phas
     elif judged is not None and judged.n > 0:
         found = [(None, (judged.correct / judged.n, judged.n, fraction(judged.correct, judged.n)))]
     else:
-        found = list(timed(name, phases))
+        found = list(timed(name, phases, definition.version))
     if not found:
         raise InvalidInputError(f"the harness left nothing to compute {name} from")
     return [

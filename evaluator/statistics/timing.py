@@ -1,7 +1,7 @@
 """Metrics of time, from the raw samples of the phases that were timed."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import quantile, rate
+from evaluator.statistics.intervals import mean_in_blocks, quantile, rate
 from evaluator.statistics.samples import NANOSECONDS, Samples
+from evaluator.statistics.series import mean_of_series, quantile_of_series
 
 QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
 PIPELINE = "pipeline_"
@@ -22,6 +23,21 @@ Figure = tuple[float, int, Interval]
 """A value, n and the interval."""
 Batch = tuple[int, Figure]
 """Samples a call, and the throughput."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimators:
+    """How a version of the definitions makes a quantile, and the interval of a mean, of values in time order."""
+
+    quantile: Callable[[npt.NDArray[np.floating], float], tuple[float, Interval]]
+    mean: Callable[[npt.NDArray[np.floating]], Interval]
+
+
+ESTIMATORS: Mapping[int, Estimators] = {
+    1: Estimators(lambda values, q: quantile(np.sort(values), q), mean_in_blocks),
+    2: Estimators(quantile_of_series, mean_of_series),
+}
+"""By version: the first takes values for independent of each other, the second allows for their dependence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +67,11 @@ class Phases:
     peak: Peak | None = None
 
 
-def timed(name: str, phases: Phases) -> Iterator[tuple[int | None, Figure]]:
-    """The figure that ``name`` stands for; of a sweep one a batch, which comes with it.
+def timed(name: str, phases: Phases, version: int) -> Iterator[tuple[int | None, Figure]]:
+    """The figure that ``name`` stands for by a ``version`` of its definition; of a sweep one a batch.
 
     * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
-    * ``throughput``: samples / duration, with the interval of batch means over the times between answers;
+    * ``throughput``: samples / duration, with the interval of the mean time between answers;
     * either with ``pipeline_`` before it: of the pipeline phase;
     * ``optimal_batch``: the smallest batch whose doubling gains 5 % or less, see :func:`optimal_batch`;
     * ``cold_start*``: the median over processes, between order statistics;
@@ -70,13 +86,14 @@ def timed(name: str, phases: Phases) -> Iterator[tuple[int | None, Figure]]:
     phase = phases.pipeline if name.startswith(PIPELINE) else phases.performance
     if phase is None or not len(phase.samples.latency):
         return
+    estimators = ESTIMATORS[version]
     if name == "optimal_batch":
-        yield from _optimal(phase)
+        yield from _optimal(phase, estimators)
     elif name.startswith(COLD_START):
-        yield from _median_of(name, phase)
+        yield from _median_of(name, phase, estimators)
     else:
         for batch, part in _by_batch(phase):
-            if found := _figure(name.removeprefix(PIPELINE), part):
+            if found := _figure(name.removeprefix(PIPELINE), part, estimators):
                 yield batch, found
 
 
@@ -113,34 +130,34 @@ def _of_doubling(here: int, there: int, ratio: float) -> float:
     return float(ratio ** (1 / math.log2(there / here)) - 1)
 
 
-def _optimal(phase: Performance) -> Iterator[tuple[None, Figure]]:
-    found = [(batch, _throughput(part)) for batch, part in _by_batch(phase) if batch is not None]
+def _optimal(phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
+    found = [(batch, _throughput(part, estimators)) for batch, part in _by_batch(phase) if batch is not None]
     if found:
         yield None, optimal_batch(found)
 
 
-def _median_of(name: str, phase: Performance) -> Iterator[tuple[None, Figure]]:
+def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
     part = name.removeprefix(COLD_START).removeprefix("_")
     column = phase.samples.more.get(f"{part}_ns") if part else None
     values = phase.samples.latency if not part else None if column is None else column * NANOSECONDS
     if values is not None:
-        value, ci = quantile(np.sort(values), QUANTILES["latency_p50"])
+        value, ci = estimators.quantile(values, QUANTILES["latency_p50"])
         yield None, (value, len(values), ci)
 
 
-def _figure(name: str, phase: Performance) -> Figure | None:
+def _figure(name: str, phase: Performance, estimators: Estimators) -> Figure | None:
     latency = phase.samples.latency
     if name in QUANTILES:
-        value, ci = quantile(np.sort(latency), QUANTILES[name])
+        value, ci = estimators.quantile(latency, QUANTILES[name])
         return value, len(latency), ci
-    return _throughput(phase) if name == "throughput" and phase.duration > 0 else None
+    return _throughput(phase, estimators) if name == "throughput" and phase.duration > 0 else None
 
 
-def _throughput(phase: Performance) -> Figure:
+def _throughput(phase: Performance, estimators: Estimators) -> Figure:
     latency, more = phase.samples.latency, phase.samples.more
     n = int(more["samples"].sum()) if "samples" in more else len(latency) * phase.samples_per_query
     between = _between(phase)
-    return n / phase.duration, n, rate(between, phase.duration, n / len(latency))
+    return n / phase.duration, n, rate(between, phase.duration, n / len(latency), estimators.mean(between))
 
 
 def _between(phase: Performance) -> npt.NDArray[np.float64]:

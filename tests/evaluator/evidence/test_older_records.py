@@ -14,6 +14,7 @@ from evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_un
 from evaluator.records.runs import SELF_REPORTED, Run
 from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
+from registry.metrics import DEFINITIONS
 from tests.support.evidence import IDX, make_run
 from tests.support.variants import variant
 
@@ -31,6 +32,29 @@ def made(store: LocalStore, tmp_path: Path) -> tuple[Run, Examiner, Lock]:
         for blob in (content(manifest), *kept.files[manifest.kind].values()):
             store.put(io.BytesIO(blob))
     return make_run(kept.lock, store), Examiner(store, tmp_path, {kept.lock.id: dump(kept.lock)}.__getitem__), kept.lock
+
+
+def test_a_record_by_an_earlier_definition_is_recomputed_by_that_definition(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its intervals take calls for independent, which the definitions of today do not."""
+    with monkeypatch.context() as earlier:
+        for name in ("latency_p50", "latency_p90", "latency_p99"):
+            earlier.setitem(DEFINITIONS, name, replace(DEFINITIONS[name], version=1))
+        run, examiner, lock = made(store, tmp_path)
+        assert lock.metrics["latency_p50"] == 1
+    status = examiner.compare(run)
+    assert (status.state, status.reasons) == ("verified", ())
+    today, _, _ = made(store, tmp_path)
+    for one, version in ((run, 1), (today, DEFINITIONS["latency_p50"].version)):
+        assert one.end is not None
+        assert {metric.version for metric in one.end.metrics if metric.name != "top1"} == {version}
+    assert run.end is not None
+    renamed = tuple(
+        replace(metric, version=2) if metric.name == "latency_p50" else metric for metric in run.end.metrics
+    )
+    forged = examiner.compare(replace(run, end=replace(run.end, metrics=renamed)))
+    assert (forged.state, len(forged.reasons)) == ("contradicted", 1)
 
 
 def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:

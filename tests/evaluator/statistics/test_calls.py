@@ -28,7 +28,7 @@ def samples(tmp_path: Path) -> Samples:
 
 
 def test_the_figures_of_undisturbed_calls_stand_beside_all_of_them(samples: Samples) -> None:
-    found = describe_calls(samples, "thread", "cpu")
+    found = describe_calls(samples, "thread", "cpu", 1)
     assert found is not None
     assert (found.n, found.preempted, found.share, found.flagged, found.scope) == (100, 10, 0.1, True, "thread")
     assert [(one.name, one.n) for one in found.undisturbed] == [
@@ -52,7 +52,7 @@ def test_more_than_five_in_a_hundred_of_the_time_without_the_cpu_is_flagged(cpu:
 
 def test_short_calls_of_which_one_lost_the_cpu_for_long_are_flagged() -> None:
     latency = np.where(np.arange(100) == 0, 0.1, 0.001)
-    found = describe_calls(Samples(latency, np.full(100, 0.001), np.arange(100) == 0), "thread", "cpu")
+    found = describe_calls(Samples(latency, np.full(100, 0.001), np.arange(100) == 0), "thread", "cpu", 1)
     assert found is not None
     assert (found.share, found.flagged) == (0.01, True)
     assert found.without_cpu == pytest.approx(0.099 / 0.199)
@@ -61,7 +61,7 @@ def test_short_calls_of_which_one_lost_the_cpu_for_long_are_flagged() -> None:
 def test_what_the_reading_of_clocks_adds_to_many_calls_hides_nothing_that_one_of_them_lost() -> None:
     """CPU time of 40 µs calls that is 1 µs more than they lasted, and one of them was away for 300 µs."""
     latency = np.where(np.arange(100) == 0, 340e-6, 40e-6)
-    found = describe_calls(Samples(latency, np.full(100, 41e-6), np.arange(100) == 0), "thread", "cpu")
+    found = describe_calls(Samples(latency, np.full(100, 41e-6), np.arange(100) == 0), "thread", "cpu", 1)
     assert found is not None
     assert found.without_cpu == pytest.approx(299 / 4300)
     assert found.flagged
@@ -69,7 +69,7 @@ def test_what_the_reading_of_clocks_adds_to_many_calls_hides_nothing_that_one_of
 
 def test_a_cpu_clock_that_ticks_in_milliseconds_tells_of_all_calls_together_alone() -> None:
     ticks = np.where(np.arange(100) % 10 == 0, 0.01, 0.0)
-    found = describe_calls(Samples(np.full(100, 0.001), ticks, np.zeros(100, np.bool_)), "thread", "cpu")
+    found = describe_calls(Samples(np.full(100, 0.001), ticks, np.zeros(100, np.bool_)), "thread", "cpu", 1)
     assert found is not None
     assert found.without_cpu == pytest.approx(0)
     assert not found.flagged
@@ -78,7 +78,7 @@ def test_a_cpu_clock_that_ticks_in_milliseconds_tells_of_all_calls_together_alon
 @pytest.mark.parametrize(("scope", "device"), [("process", "cpu"), ("thread", "cuda")])
 def test_where_others_work_for_a_call_nothing_is_said_of_its_time_without_the_cpu(scope: str, device: str) -> None:
     waiting = Samples(np.ones(100), np.full(100, 0.1), np.zeros(100, np.bool_))
-    found = describe_calls(waiting, scope, device)
+    found = describe_calls(waiting, scope, device, 1)
     assert found is not None
     assert (found.wall, found.cpu, found.without_cpu, found.flagged) == (None, None, None, False)
 
@@ -87,21 +87,21 @@ def test_the_wait_of_a_query_of_a_server_is_no_time_in_a_call() -> None:
     served = Samples(
         np.full(4, 2.0), np.full(4, 1.0), np.zeros(4, np.bool_), {"service_ns": np.full(4, 1_000_000_000, np.int64)}
     )
-    found = describe_calls(served, "thread", "cpu")
+    found = describe_calls(served, "thread", "cpu", 1)
     assert found is not None
     assert [found.wall, found.without_cpu] == pytest.approx([4.0, 0.0])
 
 
 def test_where_every_call_was_disturbed_none_is_left() -> None:
     every = Samples(np.ones(3), None, np.ones(3, np.bool_))
-    found = describe_calls(every, "process", "cpu")
+    found = describe_calls(every, "process", "cpu", 1)
     assert found == Calls(3, 3, "process")
 
 
 def test_the_batches_of_a_sweep_are_not_mixed() -> None:
     batch = np.repeat(np.array([1, 8]), 10)
     swept = Samples(batch * 0.001, batch * 0.001, np.arange(20) % 10 == 0, {"batch": batch})
-    found = describe_calls(swept, "thread", "cpu")
+    found = describe_calls(swept, "thread", "cpu", 1)
     assert found is not None
     assert [(one.key, one.n, one.value) for one in found.undisturbed] == [
         ("latency_p50@1", 9, 0.001), ("latency_p50@8", 9, 0.008)
@@ -110,7 +110,7 @@ def test_the_batches_of_a_sweep_are_not_mixed() -> None:
 
 
 def test_without_the_counts_nothing_is_said() -> None:
-    assert describe_calls(Samples(np.ones(3)), "process", "cpu") is None
+    assert describe_calls(Samples(np.ones(3)), "process", "cpu", 1) is None
 
 
 @pytest.mark.parametrize(

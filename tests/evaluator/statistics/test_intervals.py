@@ -118,7 +118,9 @@ def test_mean_in_blocks_holds_the_truth_where_neighbours_are_alike() -> None:
 
 def test_rate_counts_the_time_between_calls() -> None:
     durations = np.full(100, 0.010)
-    ci = rate(durations, elapsed=2.0, units=1)  # a call each 20 ms, 10 of them between calls
+    ci = rate(
+        durations, elapsed=2.0, units=1, mean=mean_in_blocks(durations)
+    )  # a call each 20 ms, 10 of them between calls
     assert ci.low == pytest.approx(50)
     assert ci.high == pytest.approx(50)
 
@@ -126,11 +128,11 @@ def test_rate_counts_the_time_between_calls() -> None:
 def test_rate_has_no_upper_end_where_the_mean_duration_may_be_zero() -> None:
     durations = np.zeros(40)
     durations[0] = 1.0
-    ci = rate(durations, elapsed=1.0, units=1)
+    ci = rate(durations, elapsed=1.0, units=1, mean=mean_in_blocks(durations))
     assert ci.low is not None
     assert ci.low > 0
     assert ci.high is None
 
 
 def test_rate_of_few_calls_is_unbounded() -> None:
-    assert rate(np.ones(10), elapsed=10, units=4) == UNBOUNDED
+    assert rate(np.ones(10), elapsed=10, units=4, mean=UNBOUNDED) == UNBOUNDED

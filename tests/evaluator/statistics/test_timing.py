@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from evaluator.statistics.figures import Interval
-from evaluator.statistics.samples import read_samples
+from evaluator.statistics.intervals import quantile
+from evaluator.statistics.samples import Samples, read_samples
 from evaluator.statistics.timing import Figure, Peak, Performance, Phases, optimal_batch, timed
 
 MS = 1_000_000
@@ -20,8 +21,9 @@ def phase(folder: Path, duration: float, **columns: Any) -> Performance:  # noqa
     return Performance(read_samples(folder / "samples.safetensors"), samples_per_query=1, duration=duration)
 
 
-def figures(name: str, phases: Phases) -> dict[int | None, Figure]:
-    return dict(timed(name, phases))
+def figures(name: str, phases: Phases, version: int = 1) -> dict[int | None, Figure]:
+    """By the definitions that take calls for independent, whose intervals can be derived by hand."""
+    return dict(timed(name, phases, version))
 
 
 def test_a_throughput_counts_the_samples_of_every_call(tmp_path: Path) -> None:
@@ -117,3 +119,15 @@ def test_a_cold_start_and_its_phases_are_medians_over_processes(tmp_path: Path) 
 def test_a_peak_lies_between_what_was_answered_and_what_was_not() -> None:
     assert figures("peak_qps", Phases(peak=Peak(120.0, 125.0, 7))) == {None: (120.0, 7, Interval(120.0, 125.0))}
     assert figures("peak_qps", Phases()) == {}
+
+
+def test_the_version_of_a_definition_says_how_its_interval_is_made() -> None:
+    """The first takes calls for independent; the second sees that neighbours are alike."""
+    latency = np.repeat(np.random.default_rng(7).exponential(size=100), 20)
+    phases = Phases(Performance(Samples(latency), samples_per_query=1, duration=float(latency.sum())))
+    for name in ("latency_p50", "throughput"):
+        (_, _, first), (_, _, second) = (figures(name, phases, version)[None] for version in (1, 2))
+        assert None not in (first.low, first.high, second.low, second.high)
+        if name == "latency_p50":
+            assert second.high - second.low > 2 * (first.high - first.low)  # type: ignore[operator]
+    assert figures("latency_p50", phases, 1)[None][2] == quantile(np.sort(latency), 0.5)[1]

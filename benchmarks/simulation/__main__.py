@@ -1,0 +1,20 @@
+"""``python -m benchmarks.simulation [NAME...]``: print the tables of docs/comparing.md; takes some minutes."""
+
+import sys
+
+from benchmarks.simulation import within_runs
+
+TABLES = {"within-runs": within_runs.tables}
+
+
+def main(names: list[str]) -> None:
+    """Print the tables of the names, or all of them."""
+    if unknown := [name for name in names if name not in TABLES]:
+        sys.exit(f"unknown table {unknown[0]!r}; the tables are {', '.join(TABLES)}")
+    for name in names or TABLES:
+        for text in TABLES[name]():
+            print(f"{text}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

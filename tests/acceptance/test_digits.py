@@ -61,7 +61,9 @@ def test_every_metric_has_a_unit_an_n_and_an_interval(ran: tuple[Path, dict[str,
         low, high = metric["ci"]
         assert metric["unit"]
         assert metric["n"] >= SAMPLES
-        assert low <= metric["value"] <= high
+        # Of so few calls it may not be known how they depend on each other.
+        assert low is None or low <= metric["value"]
+        assert high is None or metric["value"] <= high
 
 
 def test_a_rerun_is_bit_equal(ran: tuple[Path, dict[str, Any]], published: Commands) -> None:

@@ -88,12 +88,11 @@ def test_every_metric_has_a_unit_a_direction_an_n_and_an_interval(runs: dict[str
         assert metric["unit"], metric
         assert metric["direction"] == directed(metric["name"]), metric
         assert metric["n"] > 0, metric
-        assert low <= metric["value"] * (1 + 1e-9), metric
-        # One long stall among so few calls leaves a rate without an upper end; a batch goes by the rates.
-        if high is None:
-            assert metric["name"].endswith(("throughput", "optimal_batch")), metric
-        else:
-            assert metric["value"] <= high * (1 + 1e-9), metric
+        # Of so few calls it may not be known how they depend on each other; a batch goes by the rates.
+        assert low is None or low <= metric["value"] * (1 + 1e-9), metric
+        assert high is None or metric["value"] <= high * (1 + 1e-9), metric
+        if metric["name"] == "top1" or metric["name"].startswith("cold_start"):
+            assert None not in (low, high), metric
 
 
 def directed(metric: str) -> str:

@@ -135,6 +135,37 @@ def test_a_head_has_64_kib_and_no_more(served: Served, size: int, status: int) -
         assert json.loads(problem)["code"] == "head-too-large"
 
 
+UNPARSED = {
+    "binary": (b"\x00\x01\r\n\r\n", 400),
+    "no-version": (b"GET /v1/health\r\n\r\n", 400),
+    "unknown-version": (b"GET /v1/health HTTP/9.9\r\nHost: a\r\n\r\n", 400),
+    "method": (head("G@T{", "/v1/health"), 400),
+    "space-in-target": (head("GET", "/v1/he alth"), 400),
+    "relative-target": (head("GET", "v1/health"), 400),
+    "header-name": (head("GET", "/v1/health", "X Y: 1"), 400),
+    "header-value": (head("GET", "/v1/health", "X: a\0b"), 400),
+    "two-lengths": (head("POST", "/v1/resolve", "Content-Length: 1", "Content-Length: 2"), 400),
+    "length": (head("POST", "/v1/resolve", "Content-Length: x"), 400),
+    "encoding": (head("POST", "/v1/resolve", "Transfer-Encoding: other"), 400),
+    "headers": (head("GET", "/v1/health", *(f"X-{number}: 1" for number in range(100))), 431),
+    "target": (head("GET", f"/{'x' * 65_600}"), 414),
+    "http2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+}
+
+
+@pytest.mark.parametrize("case", UNPARSED)
+def test_what_the_parser_refuses_has_an_empty_body_and_a_closed_connection(served: Served, case: str) -> None:
+    """The documentation lists these: the server's core answers them by itself, and nothing of ours is asked."""
+    sent, status = UNPARSED[case]
+    assert answer_to(served, sent) == (status, b"")
+    assert httpx.get(f"{served.url}/v1/health").status_code == 200
+
+
+def test_a_hundred_headers_are_read(served: Served) -> None:
+    lines = [f"X-{number}: 1" for number in range(98)]  # beside Host and Connection
+    assert answer_to(served, head("GET", "/v1/health", "Connection: close", *lines))[0] == 200
+
+
 def test_a_head_far_beyond_is_refused_before_it_is_read(served: Served) -> None:
     status, _ = answer_to(served, head("GET", "/v1/health", "X-Long: " + "x" * 8 * MIB))
     assert status in (0, 431)

@@ -28,6 +28,7 @@ HOST_TIMINGS: Final = (
     "start",
     "run",
     "watching_cpu",
+    "container_cpu",
     "unlabel",
     "predict",
     "score",

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import UNSET
@@ -14,9 +14,10 @@ from artifacts.errors import IntegrityError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore, read
 from evaluator.images.archive import docker_archive
+from evaluator.runner.collection import OutputCollector, Settlement, init_arguments
 from evaluator.runner.ending import Ending
 from evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
-from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
+from evaluator.runner.jobs import HARNESS, INTERPRETER, Place, unwritable
 from evaluator.runner.output import Output
 from evaluator.runner.quota import OutputWatch, Quota, choose_quota
 from registry.lockfile import LockedLimits, LockedPlatform
@@ -32,7 +33,11 @@ _SETTINGS = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User")
 
 @dataclass(frozen=True, slots=True)
 class ContainerRun:
-    """What a container is made of; ``image`` is what the engine calls it."""
+    """What a container is made of; ``image`` is what the engine calls it.
+
+    With ``keeps_output`` the container writes to the output folder itself, as only a stage without a model may.
+    Otherwise its output folder is in memory, and the runner copies from it what the quota allows.
+    """
 
     run: str
     image: str
@@ -43,6 +48,7 @@ class ContainerRun:
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     quota: Quota | None = None
+    keeps_output: bool = False
 
 
 def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
@@ -112,35 +118,58 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         UnavailableError: the engine failed.
     """
     output = Output(progress)
+    quota = what.quota or choose_quota(place.root, what.limits.bytes)
+    collector = None if what.keeps_output else OutputCollector(place.output, _within_memory(quota, what.limits), output)
     mark = place.root / MARK
     mark.touch()
     start = time.perf_counter()
     try:
-        container = engine.start(confinement(what, place), output.feed)
+        sink = output.feed if collector is None else collector.feed
+        container = engine.start(confinement(what, place), sink)
         started, used = time.perf_counter(), time.process_time()
-        quota = what.quota or choose_quota(place.root, what.limits.bytes)
-        with OutputWatch(place.output, quota, container.kill) as watch:
+        watch: OutputWatch | Settlement
+        if collector is None:
+            watch = OutputWatch(place.output, quota, container.kill)
+        else:
+            watch = Settlement(container, collector)
+        with watch:
             found = container.wait(what.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
         if found is None:
             container.kill()
     finally:
+        if collector is not None:
+            collector.close()
         output.close()
         engine.remove(what.run)
         mark.unlink()
+    if collector is not None and collector.fault is not None:
+        raise unwritable(place, collector.fault)
     code, out_of_memory = (None, False) if found is None else (found.code, found.out_of_memory)
-    return Ending(code, out_of_memory, output.log, started - start, ran, watched, watch.excess)
+    return Ending(code, out_of_memory, output.log, started - start, ran, watched, watch.excess, cpu=watch.cpu)
+
+
+def _within_memory(quota: Quota, limits: LockedLimits) -> Quota:
+    """Return the quota of an output folder in memory; the kernel holds the container to its memory besides."""
+    return replace(quota, size=min(quota.size, limits.bytes // 2))
 
 
 def confinement(what: ContainerRun, place: Place) -> Confinement:
-    """Exactly what the lock allows, as a user without rights on the host: the caller, or nobody where that is root."""
+    """Exactly what the lock allows, as a user without rights on the host: the caller, or nobody where that is root.
+
+    A container that runs a model can write nowhere but in its own memory. A file of the host that is removed while it
+    is open, or one that is allocated at once, would be beyond every watch of a folder.
+    """
     user = os.getuid() or _NOBODY
     group = os.getgid() if os.getuid() else _NOBODY
+    harness = ("-B", f"{_JOB}/{HARNESS}", _JOB, _OUTPUT)
+    job = Mount(place.job, _JOB)
     return Confinement(
         run=what.run,
         image=what.image,
-        command=(f"python{what.python}", "-B", f"{_JOB}/{HARNESS}", _JOB, _OUTPUT),
-        mounts=(Mount(place.job, _JOB), Mount(place.output, _OUTPUT, writable=True)),
+        command=(f"python{what.python}", *(() if what.keeps_output else init_arguments(_OUTPUT)), *harness),
+        mounts=(job, Mount(place.output, _OUTPUT, writable=True)) if what.keeps_output else (job,),
+        in_memory=None if what.keeps_output else _OUTPUT,
         environment={"LANG": "C.UTF-8", "TZ": "UTC", **INTERPRETER},
         user=f"{user}:{group}",
         memory=what.limits.bytes,

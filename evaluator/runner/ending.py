@@ -21,7 +21,8 @@ class Ending:
 
     ``watched`` are the seconds of CPU that this process, which waited, took meanwhile: it must leave them to the run.
     ``excess`` says by what the output is beyond its quota; nothing of it is read then. ``fault`` says what is wrong
-    with the files of a stage that ended well by its own account.
+    with the files of a stage that ended well by its own account. ``cpu`` are the seconds of CPU that the control group
+    of a container counted, None where nobody counted.
     """
 
     code: int | None
@@ -32,6 +33,7 @@ class Ending:
     watched: float
     excess: str | None = None
     fault: str | None = None
+    cpu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

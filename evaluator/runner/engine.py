@@ -13,6 +13,8 @@ LABEL = "benchlock.run"
 """Names the run that a container belongs to."""
 
 _ANSWER_SECONDS = 10
+_MAX_SCRATCH_ENTRIES = 1 << 16
+"""Files and folders of a file system in memory; each takes about a kilobyte of the kernel."""
 _WORK_SECONDS = 900
 _SINK_SECONDS = 10
 
@@ -43,8 +45,9 @@ class Confinement:
     """A container: what it runs, and all that it may have.
 
     ``memory`` and ``scratch`` are in bytes; swap is no way around ``memory``. ``scratch`` is the size of the in-memory
-    file systems at ``/tmp``, which is its home too, and ``/dev/shm``; both count as memory. ``accelerators`` are
-    NVIDIA's, by their numbers in the driver's order. An engine has one container of a ``name``, as long as it is there.
+    file systems at ``/tmp``, which is its home too, ``/dev/shm`` and ``in_memory``; all count as memory.
+    ``accelerators`` are NVIDIA's, by their numbers in the driver's order. An engine has one container of a ``name``, as
+    long as it is there.
     """
 
     run: str
@@ -60,6 +63,7 @@ class Confinement:
     accelerators: tuple[int, ...] = ()
     name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    in_memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,21 @@ class Container:
             if self._container.status == "running":
                 self._container.kill()
         self._reader.join(_SINK_SECONDS)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the first process of the container."""
+        with _translated("ending a container"):
+            self._container.kill("SIGTERM")
+
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU time of all processes that the container has or had; None where the engine does not say.
+
+        The engine reads the control group, of either version.
+        """
+        with _translated("reading the CPU time of a container"):
+            stats = self._container.client.api.stats(self._container.id, stream=False, one_shot=True)
+        total = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
+        return total / 1e9 if isinstance(total, int) and total > 0 else None
 
     def _exit(self) -> Exit:
         with _translated("waiting for a container"):
@@ -230,7 +249,7 @@ class Engine:
 def _options(confinement: Confinement) -> dict[str, Any]:
     from docker.types import DeviceRequest, LogConfig, Ulimit  # noqa: PLC0415
 
-    scratch = f"rw,exec,nosuid,nodev,mode=1777,size={confinement.scratch}"
+    scratch = f"rw,exec,nosuid,nodev,mode=1777,size={confinement.scratch},nr_inodes={_MAX_SCRATCH_ENTRIES}"
     return {
         "image": confinement.image,
         "entrypoint": list(confinement.command[:1]),
@@ -250,7 +269,7 @@ def _options(confinement: Confinement) -> dict[str, Any]:
         "mem_limit": confinement.memory,
         "memswap_limit": confinement.memory,
         "shm_size": confinement.scratch,
-        "tmpfs": {"/tmp": scratch},  # noqa: S108 - its own tmpfs
+        "tmpfs": dict.fromkeys(filter(None, ("/tmp", confinement.in_memory)), scratch),  # noqa: S108 - its own tmpfs
         "pids_limit": confinement.processes,
         "cpuset_cpus": ",".join(map(str, confinement.cpus)),
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],

@@ -170,6 +170,8 @@ class Runner:
             finished = self._execute(attempt, place, timings)
             ending = finished.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
+            if ending.cpu is not None:
+                timings["container_cpu"] = ending.cpu
             with self.store.writing():
                 end = ended(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
                 self._finish(attempt, end)
@@ -235,7 +237,8 @@ class Runner:
 
         def start_container(place: Place, stage: str) -> Ending:
             with _timed(timings, stage):
-                return run_container(engine, replace(what, quota=quotas[stage]), place, self.progress)
+                confined = replace(what, quota=quotas[stage], keeps_output=stage != PREDICT)
+                return run_container(engine, confined, place, self.progress)
 
         return start_container
 

@@ -85,6 +85,7 @@ class OutputWatch:
     quota: Quota
     stop: Callable[[], object]
     excess: str | None = None
+    cpu: None = None
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 

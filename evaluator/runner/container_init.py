@@ -1,0 +1,127 @@
+"""The first process of a container that runs a model: it runs the harness, and prints what that left.
+
+The output folder of such a container is a file system in memory, which ends with the container. So the runner starts
+this file, by ``python -c``, with the harness's arguments, and ``collection.py`` reads what it prints. It imports the
+standard library alone: the interpreter is that of the image.
+"""
+
+import json
+import os
+import signal
+import stat
+import sys
+
+MARK = b"\0benchlock output "
+"""Precedes the header, one line of JSON, which the contents of the files follow."""
+_PIECE = 1 << 20
+_SECONDS_TO_RELEASE = 60
+
+
+def main(folder: str, names: str, *arguments: str) -> int:
+    """Run the harness, print the files, and wait until the runner has them.
+
+    Args:
+        folder: The output folder.
+        names: The files that the runner reads, as a list in JSON.
+        arguments: The arguments of the interpreter of the harness.
+
+    Returns:
+        The exit code of the harness, 128 and the signal's number where a signal killed it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    code = run(arguments)
+    end_other_processes()
+    while signal.sigtimedwait({signal.SIGTERM}, 0):
+        pass
+    write_output(1, folder, json.loads(names))
+    signal.sigtimedwait({signal.SIGTERM}, _SECONDS_TO_RELEASE)
+    return code
+
+
+def run(arguments: "tuple[str, ...]") -> int:
+    """Run the interpreter with ``arguments`` to its end, and collect every other process that ends meanwhile."""
+    started = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, setsigmask=())
+    while True:
+        ended, status = os.wait()
+        if ended == started:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def end_other_processes() -> None:
+    """Kill every other process of the container: what they hold is free, and nobody writes any more."""
+    if os.getpid() != 1:  # not in a container of its own
+        return
+    try:
+        os.kill(-1, signal.SIGKILL)
+        while True:
+            os.wait()
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def write_output(target: int, folder: str, names: "list[str]") -> None:
+    """Write the header and the files of ``names`` that are there to the descriptor ``target``.
+
+    A file that is reached by a link, or has holes, counts as none.
+    """
+    try:
+        entries, size = measure(folder)
+        header = {"entries": entries, "bytes": size, "files": {}}
+        streams = {name: stream for name in names if (stream := open_file(folder, name)) is not None}
+        header["files"] = {name: os.fstat(stream).st_size for name, stream in streams.items()}
+    except OSError as error:
+        header, streams = {"error": error.strerror or str(error)}, {}
+    write(target, MARK + json.dumps(header).encode() + b"\n")
+    for stream in streams.values():
+        while piece := os.read(stream, _PIECE):
+            write(target, piece)
+
+
+def measure(folder: str) -> "tuple[int, int]":
+    """Return how many files and folders there are, and the lengths of all files together."""
+    entries = size = 0
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for entry in found:
+                status = entry.stat(follow_symlinks=False)
+                entries += 1
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(entry.path)
+                elif stat.S_ISREG(status.st_mode):
+                    size += status.st_size
+    return entries, size
+
+
+def open_file(folder: str, name: str) -> "int | None":
+    """Open a regular file without holes below ``folder``; None where there is none."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    *parents, last = name.split("/")
+    try:
+        for parent in parents:
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = inner
+        stream = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+    except OSError:
+        return None
+    finally:
+        os.close(place)
+    status = os.fstat(stream)
+    if stat.S_ISREG(status.st_mode) and (not status.st_size or os.lseek(stream, 0, os.SEEK_HOLE) == status.st_size):
+        os.lseek(stream, 0, os.SEEK_SET)
+        return stream
+    os.close(stream)
+    return None
+
+
+def write(target: int, content: bytes) -> None:
+    """Write all of ``content``."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(target, rest) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from evaluator.records.calls import calls_of
+from evaluator.records.observed import observed_of
 from evaluator.records.runs import Run
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import Metric
@@ -27,6 +28,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
         **validity_document(run),
         "calls": calls_document(run),
+        "observed": observed_document(run),
         "image_id": start.image_id,
         "attempt": start.attempt,
         "started_at": start.started_at.isoformat(),
@@ -68,6 +70,19 @@ def validity_document(run: Run) -> dict[str, Any]:
         "valid": None if validity is None else validity.valid,
         "invalid_reason": None if validity is None else validity.reason,
         "valid_self_reported": None if validity is None else validity.self_reported,
+    }
+
+
+def observed_document(run: Run) -> dict[str, Any] | None:
+    """What the runner saw of a run with self-reported times; null of others."""
+    observed = observed_of(run)
+    if observed is None:
+        return None
+    return {
+        "seconds": observed.seconds,
+        "cpu_seconds": observed.cpu_seconds,
+        "queries": observed.queries,
+        "seconds_a_query": observed.seconds_a_query,
     }
 
 

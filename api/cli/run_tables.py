@@ -10,6 +10,7 @@ from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from artifacts.escaping import escape_line
 from evaluator.records.calls import calls_of, flag_of
+from evaluator.records.observed import Observed, observed_of
 from evaluator.records.runs import DamagedRun, Run, RunEnd
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
@@ -52,9 +53,23 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         print_metrics("metric", end.metrics)
         if any(metric.name == "peak_qps" for metric in end.metrics):
             output.echo("of peak_qps: the greatest rate answered and the least that was not; no confidence interval")
+    _print_observed(observed_of(run))
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls, flag_of(run))
+
+
+def _print_observed(observed: Observed | None) -> None:
+    """Print what bounds self-reported times; nothing of a run that has none."""
+    if observed is None:
+        return
+    cpu = "" if observed.cpu_seconds is None else f" and {duration(observed.cpu_seconds)} of CPU"
+    line = f"observed by the runner: {duration(observed.seconds)}{cpu}, model start included"
+    if observed.queries is not None and observed.seconds_a_query is not None:
+        each = duration(observed.seconds_a_query)
+        line += f"; {observed.queries} queries (self-reported), so {each} a query at most"
+    output.echo()
+    output.echo_wrapped(line)
 
 
 def print_evidence(run: Run) -> None:
@@ -80,7 +95,8 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
 
 def print_calls(calls: Calls, flag: str | None) -> None:
     """What the calls took that nobody disturbed, and the CPU time of all; with ``flag`` if they were too disturbed."""
-    disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%})"
+    mark = " (self-reported)" if any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)) else ""
+    disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){mark}"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
     output.echo()

@@ -11,7 +11,7 @@ from artifacts import limits
 from evaluator.evidence.phases import equal, shown
 from evaluator.evidence.recomputation import Recomputed, Subject
 from evaluator.evidence.status import HOST_FAILURES
-from evaluator.records.runs import SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
+from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.stages import has_stages
@@ -28,7 +28,7 @@ HOST_TIMINGS: Final = (
     "start",
     "run",
     "watching_cpu",
-    "container_cpu",
+    CONTAINER_CPU,
     "unlabel",
     "predict",
     "score",
@@ -151,7 +151,8 @@ def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, lo
     limits = subject.lock.limits
     memory = None if run.start.isolation == "process" else limits.bytes
     found = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
-    found = found or overrun(recomputed.claimed, float(end.timings.get("run", math.inf)))
+    ran, cpu = float(end.timings.get("run", math.inf)), end.timings.get(CONTAINER_CPU)
+    found = found or overrun(recomputed.claimed, ran, recomputed.claimed_cpu, None if cpu is None else float(cpu))
     if found is not None and found.kind == stated.kind and _masked(_fitted(found, end)) == _masked(stated.message):
         return stated
     return found

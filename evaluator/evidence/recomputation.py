@@ -33,7 +33,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.runner.ending import Failure
 from evaluator.runner.results import LARGEST_RESULT, Result, parse_result
 from evaluator.runner.surroundings import misfit
-from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times
+from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
 from evaluator.runner.verification import read_manifests
 from evaluator.statistics.calls import describe_calls
 from evaluator.statistics.figures import Metric
@@ -91,6 +91,7 @@ class Recomputed:
         packages: Name to version of what was installed.
         timings: Seconds of the harness's phases.
         claimed: Seconds of all timed phases together.
+        claimed_cpu: Seconds of CPU of all calls together, where they followed one another.
     """
 
     result: Result | None = None
@@ -102,6 +103,7 @@ class Recomputed:
     packages: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     claimed: float = 0.0
+    claimed_cpu: float = 0.0
 
 
 def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None) -> Recomputed:
@@ -219,7 +221,13 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         is_invalid = isinstance(error, InvalidLoadError)
         return replace(facts, failure=Failure("loadgen-invalid" if is_invalid else "crash", error.what))
     timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
-    return replace(facts, metrics=metrics, calls=calls, claimed=sum(one.duration for one in timed))
+    return replace(
+        facts,
+        metrics=metrics,
+        calls=calls,
+        claimed=sum(one.duration for one in timed),
+        claimed_cpu=sum_cpu(subject.lock.scenario, timed),
+    )
 
 
 def _score(

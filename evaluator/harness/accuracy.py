@@ -58,7 +58,10 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     progress.finish()
     predictor.close()
     with timings.of("save"):
-        save_tensors(output / PREDICTIONS, recorder.tensors())
+        tensors = recorder.tensors()
+        del recorder  # the output folder may be in memory, too
+        save_tensors(output / PREDICTIONS, tensors)
+        del tensors
         if unkept.predictions:
             save_tensors(output / UNKEPT, join_outputs(unkept.predictions))
     return {

@@ -42,6 +42,8 @@ HOST_FACTS = (
 """What every fingerprint of a host says; null says that the host has none of it."""
 MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
 
+CONTAINER_CPU = "container_cpu"
+"""Among the timings: the seconds of CPU that the container of the model took, as its control group counted them."""
 SELF_REPORTED = "self_reported"
 """The key of a record's details that names the metrics which code of the model could have made."""
 

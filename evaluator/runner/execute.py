@@ -18,7 +18,7 @@ from artifacts.store import FileStore
 from evaluator.evidence.definitions import definitions_of
 from evaluator.evidence.examination import SCRATCH
 from evaluator.images.environment import Environments
-from evaluator.records.runs import Isolation, Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
+from evaluator.records.runs import CONTAINER_CPU, Isolation, Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from evaluator.runner.agreement import check_agreement
 from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
 from evaluator.runner.container import ContainerRun, provide_image, run_container
@@ -171,7 +171,7 @@ class Runner:
             ending = finished.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             if ending.cpu is not None:
-                timings["container_cpu"] = ending.cpu
+                timings[CONTAINER_CPU] = ending.cpu
             with self.store.writing():
                 end = ended(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
                 self._finish(attempt, end)

@@ -93,7 +93,7 @@ def ended(
             found = recompute_once(subject, blobs, store, scratch)
         except (LimitExceededError, IsolatedFaultError) as error:
             found = Recomputed(failure=Failure("output", error.what))
-    failure = failure or found.failure or overrun(found.claimed, ending.ran)
+    failure = failure or found.failure or overrun(found.claimed, ending.ran, found.claimed_cpu, ending.cpu)
     done = failure is None
     return fit_end(
         RunEnd(

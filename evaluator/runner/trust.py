@@ -22,8 +22,10 @@ if TYPE_CHECKING:  # numpy and scipy
 _SEQUENTIAL = ("single_stream", "multi_stream")
 _SLACK = 0.01
 """What two clocks may differ by, as a share."""
-_SHORT = 0.1
-"""By what share a phase may seem shorter than LoadGen says: our clock begins with the first call."""
+_CPU_SLACK, _CPU_TICKS = 0.05, 1.0
+"""What two counts of CPU time may differ by, as a share and in seconds: some kernels count in ticks."""
+_SHORT, _SHORT_SECONDS = 0.1, 0.1
+"""By what share, and seconds, a phase may seem shorter than LoadGen says: our clock begins with the first call."""
 
 
 class InvalidLoadError(InvalidInputError):
@@ -57,18 +59,32 @@ def mark_run(run: Run, lock: Lock, store: BlobStore) -> Run:
     return replace(run, end=replace(run.end, metrics=metrics))
 
 
-def overrun(claimed: float, ran: float) -> Failure | None:
-    """Return why a run cannot have measured for so long; None where it can.
+def overrun(claimed: float, ran: float, claimed_cpu: float = 0.0, cpu: float | None = None) -> Failure | None:
+    """Return why a run cannot have measured for so long, or computed so much; None where it can.
 
     Args:
         claimed: Seconds of all timed phases together.
         ran: Seconds from the start of the container or process to its end, by the clock of the runner.
+        claimed_cpu: Seconds of CPU of all calls together, where they followed one another.
+        cpu: Seconds of CPU that the control group of the container counted; None where nobody counted.
     """
-    if claimed <= ran * (1 + _SLACK):
-        return None
-    return Failure(
-        "crash", f"the harness says that it measured for {claimed:.6g} s, and the runner saw it run for {ran:.6g} s"
-    )
+    if claimed > ran * (1 + _SLACK):
+        return Failure(
+            "crash", f"the harness says that it measured for {claimed:.6g} s, and the runner saw it run for {ran:.6g} s"
+        )
+    if cpu is not None and claimed_cpu > cpu * (1 + _CPU_SLACK) + _CPU_TICKS:
+        return Failure(
+            "crash",
+            f"the harness says that its calls took {claimed_cpu:.6g} s of CPU, and the container took {cpu:.6g} s",
+        )
+    return None
+
+
+def sum_cpu(scenario: Mapping[str, Any], phases: Iterable["Performance | None"]) -> float:
+    """Return the seconds of CPU of all calls together; 0 where calls overlap, or nobody counted."""
+    if scenario["name"] not in _SEQUENTIAL:
+        return 0.0
+    return sum(float(one.samples.cpu.sum()) for one in phases if one is not None and one.samples.cpu is not None)
 
 
 def check_times(lock: Lock, phases: "Phases") -> None:
@@ -103,7 +119,7 @@ def _check_minima(scenario: Mapping[str, Any], phase: "Performance") -> None:
     for made, least, things in _counts(scenario, phase):
         if made < least:
             raise InvalidInputError(f"the harness says that it made {made} {things}, too few: {least} are the least")
-    if phase.duration < float(scenario.get("min_duration", 0)) * (1 - _SHORT):
+    if phase.duration < float(scenario.get("min_duration", 0)) * (1 - _SHORT) - _SHORT_SECONDS:
         raise InvalidInputError(f"the harness says that it measured for {phase.duration:.6g} s, too short a time")
 
 

@@ -18,7 +18,7 @@ from artifacts.digest import Descriptor, digest_bytes
 from evaluator.claims import Conditions, judge_claims
 from evaluator.comparing import compare_runs
 from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
+from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
 from evaluator.repeating import repeat
 from evaluator.statistics.figures import Calls, Interval, Metric
 from registry.lockfile import dump
@@ -190,6 +190,20 @@ def test_all_that_the_process_of_a_model_with_code_says_is_marked(
     unmarked = dataclasses.replace(end, details={**end.details, SELF_REPORTED: ["top1"]})
     print_outcome(run(unmarked), LOCK)
     assert capsys.readouterr().out.count("self-reported") == 1
+
+
+def test_self_reported_times_stand_beside_what_the_runner_saw(capsys: pytest.CaptureFixture[str]) -> None:
+    details = {**DETAILS, SELF_REPORTED: ["latency_p50"], "performance": {"queries": 900}}
+    end = dataclasses.replace(END, details=details, timings={**END.timings, CONTAINER_CPU: 1.2})
+    print_outcome(run(end), LOCK)
+    shown = capsys.readouterr().out
+    assert "observed by the runner: 1.5 s and 1.2 s of CPU, model start included; 900 queries (self-reported)" in shown
+    assert "calls were pre-empted (10.0%) (self-reported)" in shown
+    seen = {"seconds": 1.5, "cpu_seconds": 1.2, "queries": 900, "seconds_a_query": 1.5 / 900}
+    assert run_document(run(end))["observed"] == seen
+    print_outcome(run(dataclasses.replace(end, timings={"run": 1.5}, details={**details, "performance": 1})), LOCK)
+    assert "observed by the runner: 1.5 s, model start included\n" in capsys.readouterr().out
+    assert run_document(run())["observed"] is None
 
 
 def test_what_stands_beside_a_peak_is_said_to_be_no_confidence_interval(capsys: pytest.CaptureFixture[str]) -> None:

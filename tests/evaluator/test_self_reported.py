@@ -197,3 +197,11 @@ def test_a_run_that_measured_for_longer_than_it_ran_has_failed() -> None:
     assert failure is not None
     assert "measured for 20 s, and the runner saw it run for 10 s" in failure.message
     assert overrun(9, 10) is None
+
+
+def test_no_more_cpu_time_than_the_container_had() -> None:
+    failure = overrun(9, 10, 9, 5)
+    assert failure is not None
+    assert failure.message == "the harness says that its calls took 9 s of CPU, and the container took 5 s"
+    assert overrun(9, 10, 9, 8) is None
+    assert overrun(9, 10, 9, None) is None

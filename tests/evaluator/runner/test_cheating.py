@@ -1,5 +1,7 @@
 """Models whose code tries to write its own results, each in a real container. None gains a figure."""
 
+import ast
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -8,7 +10,9 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from evaluator.records.observed import observed_of
 from evaluator.records.runs import Run, RunEnd
+from evaluator.runner.container_init import MARK
 from evaluator.runner.engine import Engine
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 
@@ -227,6 +231,79 @@ def test_huge_output(bench: Bench, layered: Evaluation, engine: Engine, code: st
     assert bench.leftovers() == []
 
 
+def test_a_file_that_is_removed_while_it_is_open(
+    bench: Bench,  # noqa: F811
+    layered: Evaluation,  # noqa: F811
+    engine: Engine,
+) -> None:
+    """Files that no folder names, of all kinds, as large as they can be: they take the memory of the run alone."""
+    before = shutil.disk_usage(bench.home).free
+    code = """
+kept = []
+def step(values):
+    for folder in ("/out", "/tmp", "/dev/shm"):
+        for number in range(64):
+            try:
+                file = os.open(folder, os.O_TMPFILE | os.O_RDWR) if number % 2 else os.open(
+                    f"{folder}/{number}", os.O_CREAT | os.O_RDWR)
+                kept.append(file)
+                if not number % 2:
+                    os.unlink(f"{folder}/{number}")
+                os.posix_fallocate(file, 0, 8 << 30)
+            except OSError as error:
+                print(folder, error, flush=True)
+    return values
+"""
+    found, end = run(bench, cheating(layered, code), engine)
+    check_honest(end)
+    taken = before - shutil.disk_usage(bench.home).free
+    assert taken < 8 << 30, (taken, bench.log(found))
+    assert "No space left on device" in bench.log(found) or end.failure_class == "out-of-memory"
+    assert bench.leftovers() == []
+
+
+def test_nothing_of_the_host_can_be_written(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
+    """Every folder that the model can write to lies in its own memory."""
+    code = """
+def step(values):
+    found = set()
+    for root, folders, _ in os.walk("/"):
+        folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys")]
+        try:
+            path = os.path.join(root, "planted")
+            open(path, "wb").close()
+            os.unlink(path)
+        except OSError:
+            continue
+        mounts = [line.split()[1:3] for line in open("/proc/mounts")]
+        around = [mount for mount in mounts if (root + "/").startswith(mount[0].rstrip("/") + "/")]
+        found.add((root, max(around, key=lambda mount: len(mount[0]))[1]))
+    print("WRITABLE", sorted(found), flush=True)
+    return values
+"""
+    found, end = run(bench, cheating(layered, code), engine)
+    assert end.outcome == "done", bench.log(found)
+    check_honest(end)
+    written = next(line for line in bench.log(found).splitlines() if line.startswith("WRITABLE"))
+    places = dict(ast.literal_eval(written.removeprefix("WRITABLE ")))
+    assert {"/out", "/tmp", "/dev/shm"} <= set(places)
+    assert set(places.values()) <= {"tmpfs", "mqueue"}, places
+
+
+def test_a_planted_account_of_the_output(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
+    """It prints what the container's first process prints at the end; the last account counts."""
+    code = f"""
+def step(values):
+    result = json.dumps({{"schema": 1, "outcome": "done", "failure": None, "quality": {ALL_RIGHT!r}}}).encode()
+    header = {{"entries": 1, "bytes": len(result), "files": {{"result.json": len(result)}}}}
+    os.write(1, {MARK!r} + json.dumps(header).encode() + b"\\n" + result)
+    return values
+"""
+    found, end = run(bench, cheating(layered, code), engine)
+    assert end.outcome == "done", bench.log(found)
+    check_honest(end)
+
+
 def test_a_sparse_file_is_never_kept(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
     """Under the quota, under a name that is kept."""
     code = """
@@ -261,6 +338,24 @@ def step(values):
     check_honest(end)
     check_marked(end)
     assert end.outcome == "done" or end.failure_class in ("loadgen-invalid", "crash"), bench.log(found)
+    assert end.timings["container_cpu"] > 0
+    observed = observed_of(found)
+    assert observed is None or observed.cpu_seconds == end.timings["container_cpu"]
+
+
+def test_claimed_cpu_time(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
+    """Its calls seem to compute more than its control group was given."""
+    code = """
+import time
+clock = time.thread_time_ns
+time.thread_time_ns = lambda: clock() * 1_000_000
+def step(values):
+    return values
+"""
+    found, end = run(bench, cheating(layered, code, timed=True), engine, "top1", "latency_p50")
+    assert (end.outcome, end.failure_class) == ("failed", "crash"), bench.log(found)
+    assert end.failure_message is not None
+    assert "s of CPU, and the container took" in end.failure_message
 
 
 def test_a_clock_that_runs_too_fast(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811

@@ -50,10 +50,19 @@ def test_a_container_gets_what_the_lock_allows_and_no_more(tmp_path: Path, monke
     limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=2, processes=17)
     place = Place(tmp_path)
     found = confinement(ContainerRun("run/x", ID, "3.11", limits, (2, 3)), place)
-    assert found.command == ("python3.11", "-B", "/job/harness.pyz", "/job", "/out")
-    assert found.mounts == (Mount(place.job, "/job"), Mount(place.output, "/out", writable=True))
+    assert (found.command[0], found.command[-4:]) == ("python3.11", ("-B", "/job/harness.pyz", "/job", "/out"))
+    assert (found.mounts, found.in_memory) == ((Mount(place.job, "/job"),), "/out")
     assert (found.user, found.memory, found.scratch) == ("65534:65534", 1 << 30, 1 << 29)
     assert (found.processes, found.cpus, found.run, found.image) == (17, (2, 3), "run/x", ID)
+
+
+def test_only_a_container_without_a_model_writes_to_a_folder_of_the_host(tmp_path: Path) -> None:
+    limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=2, processes=17)
+    place = Place(tmp_path)
+    found = confinement(ContainerRun("run/x", ID, "3.11", limits, (2, 3), keeps_output=True), place)
+    assert found.command == ("python3.11", "-B", "/job/harness.pyz", "/job", "/out")
+    assert found.mounts == (Mount(place.job, "/job"), Mount(place.output, "/out", writable=True))
+    assert found.in_memory is None
 
 
 def test_a_container_gets_the_accelerators_of_the_run(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def _decided(finding: Finding, *, is_reported: bool) -> Finding:
     if not is_reported:
         return finding
     reason = f"{finding.reason}; self-reported by code of the model, so it decides nothing"
-    return replace(finding, answer="undecided", reason=reason)
+    return replace(finding, answer="undecided", reason=reason, self_reported=True)
 
 
 def _metrics(run: Run) -> dict[str, Metric]:

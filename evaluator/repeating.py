@@ -89,11 +89,14 @@ def repeat(once: Callable[[Mapping[str, Any]], Run], wanted: Widths, most: int) 
 
 def _figures(runs: list[Run], wanted: Widths) -> Iterator[Repeated]:
     values: dict[str, list[float]] = {}
+    reported: set[str] = set()
     for run in runs:
         for metric in run.end.metrics if run.end is not None else ():
             values.setdefault(metric.key, []).append(metric.value)
+            reported |= {metric.key} if metric.self_reported else set()
     assert runs[-1].end is not None
-    for metric in runs[-1].end.metrics:
+    for last in runs[-1].end.metrics:
+        metric = replace(last, self_reported=last.key in reported)
         found = values[metric.key]
         value, ci = centre(found), over_runs(found, watched=bool(wanted))
         over = metric if is_exact(metric.name, found) else replace(metric, value=value, n=len(found), ci=ci)
@@ -101,7 +104,8 @@ def _figures(runs: list[Run], wanted: Widths) -> Iterator[Repeated]:
 
 
 def _shortfall(one: Repeated) -> str:
-    return f"{one.metric.key} ± {one.width:.1%}, {one.wanted:.1%} was asked for"
+    mark = " (self-reported)" if one.metric.self_reported else ""
+    return f"{one.metric.key} ± {one.width:.1%}{mark}, {one.wanted:.1%} was asked for"
 
 
 def _done(run: Run) -> bool:

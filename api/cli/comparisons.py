@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from api.cli import output
 from api.cli.lock_commands import lock_document
 from api.cli.run_documents import run_document
-from api.cli.run_tables import figure, interval
+from api.cli.run_tables import figure, interval, mark
 from evaluator.records.calls import flag_of
 from evaluator.records.validity import validity_of
 from evaluator.statistics.units import in_unit
@@ -50,6 +50,7 @@ def _finding(one: "Finding") -> dict[str, Any]:
         "margin": one.margin,
         "answer": one.answer,
         "reason": one.reason,
+        "self_reported": one.self_reported,
     }
 
 
@@ -69,7 +70,7 @@ def print_comparison(found: "Comparison") -> None:
         rows = [
             (
                 one.metric,
-                f"{one.ratio.value:.4g}",
+                f"{one.ratio.value:.4g}{mark(is_reported=one.self_reported)}",
                 _ends(one.ratio.ci),
                 _noise(one),
                 _share(one.margin),
@@ -99,15 +100,19 @@ def _verdicts(arm: "Arm") -> str:
 
 
 def _flagged(arm: "Arm") -> str:
-    number = sum(flag_of(run) is not None for run in arm.runs)
-    return f"{number} of {len(arm.runs)}" if number and len(arm.runs) > 1 else "yes" if number else ""
+    flagged = [run for run in arm.runs if flag_of(run) is not None]
+    if not flagged:
+        return ""
+    reported = mark(is_reported=any(run.end is not None and run.end.times_self_reported for run in flagged))
+    return ("yes" if len(arm.runs) == 1 else f"{len(flagged)} of {len(arm.runs)}") + reported
 
 
 def _cells(arm: "Arm") -> dict[str, str]:
     from evaluator.statistics.repeats import centre, is_exact, over_runs  # noqa: PLC0415 - numpy
 
     shown = {}
-    for metric in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
+    for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
+        metric = replace(first, self_reported=arm.is_self_reported(first.key))
         values = arm.values(metric.key)
         if len(values) == 1 or is_exact(metric.name, values):
             shown[metric.key] = f"{figure(metric)} {interval(metric)}"

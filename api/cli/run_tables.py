@@ -95,8 +95,8 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
 
 def print_calls(calls: Calls, flag: str | None) -> None:
     """What the calls took that nobody disturbed, and the CPU time of all; with ``flag`` if they were too disturbed."""
-    mark = " (self-reported)" if any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)) else ""
-    disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){mark}"
+    reported = mark(is_reported=any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)))
+    disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
     output.echo()
@@ -134,7 +134,12 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
 
 def figure(metric: Metric) -> str:
     """Return the value with its unit, and whether it is self-reported."""
-    return in_unit(metric.value, metric.unit) + (" (self-reported)" if metric.self_reported else "")
+    return in_unit(metric.value, metric.unit) + mark(is_reported=metric.self_reported)
+
+
+def mark(*, is_reported: bool) -> str:
+    """Return what follows a figure that code of a model could have made."""
+    return " (self-reported)" if is_reported else ""
 
 
 def interval(metric: Metric) -> str:
@@ -155,7 +160,8 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     if run.evidence is not None and run.evidence.state == "verified":
         reported = ", ".join(run.evidence.reported)
         _section("figures recomputed from the blobs below; reported, not recomputed", _wrapped(reported))
-    _fields("took", {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
+    title = "took; phases that the harness timed are self-reported" if end.times_self_reported else "took"
+    _fields(title, {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
     _fields("measured by", _measured_by(run, end))
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
@@ -288,12 +294,12 @@ def _remarks(run: Run) -> Iterator[str]:
         yield validity.mark
     calls = calls_of(run)
     if run.end is not None and calls is not None and calls.flagged:
-        mark = " (self-reported)" if run.end.times_self_reported else ""
+        reported = mark(is_reported=run.end.times_self_reported)
         often = calls.share > DISTURBED_AT_MOST or calls.without_cpu is None
         yield (
-            f"flagged: {calls.share:.0%} of the calls pre-empted{mark}"
+            f"flagged: {calls.share:.0%} of the calls pre-empted{reported}"
             if often
-            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU{mark}")
+            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU{reported}")
         )
     if run.start.isolation == "process":
         yield "process"

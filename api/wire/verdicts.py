@@ -43,7 +43,7 @@ class RatioTold(Struct, frozen=True, kw_only=True):
 
 
 class FindingTold(Struct, frozen=True, kw_only=True):
-    """How a metric of ``lock`` compares with that of ``against``."""
+    """How a metric of ``lock`` compares with that of ``against``; a ``self_reported`` one is undecided."""
 
     lock: DigestText
     against: DigestText
@@ -54,6 +54,7 @@ class FindingTold(Struct, frozen=True, kw_only=True):
     margin: float | None
     answer: str
     reason: str
+    self_reported: bool
 
 
 class ComparisonTold(Struct, frozen=True, kw_only=True):
@@ -119,6 +120,7 @@ def _finding(arm: "Arm", one: "Finding", first: str) -> FindingTold:
         margin=one.margin,
         answer=one.answer,
         reason=one.reason,
+        self_reported=one.self_reported,
     )
 
 

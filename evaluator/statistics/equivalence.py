@@ -25,7 +25,8 @@ class Finding:
     """How one metric of two locks compares; ``reason`` says the answer in words.
 
     ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
-    made; ``margin`` what was stated beforehand, None where nothing was.
+    made; ``margin`` what was stated beforehand, None where nothing was. ``self_reported``: code of a model could have
+    made a value, so that the finding is undecided.
     """
 
     metric: str
@@ -34,6 +35,7 @@ class Finding:
     margin: float | None
     answer: Answer
     reason: str
+    self_reported: bool = False
 
     @property
     def noise_floor(self) -> float | None:

@@ -201,6 +201,8 @@ def test_self_reported_times_stand_beside_what_the_runner_saw(capsys: pytest.Cap
     assert "calls were pre-empted (10.0%) (self-reported)" in shown
     seen = {"seconds": 1.5, "cpu_seconds": 1.2, "queries": 900, "seconds_a_query": 1.5 / 900}
     assert run_document(run(end))["observed"] == seen
+    print_run(run(end), LOCK, None)
+    assert "\ntook; phases that the harness timed are self-reported\n" in capsys.readouterr().out
     print_outcome(run(dataclasses.replace(end, timings={"run": 1.5}, details={**details, "performance": 1})), LOCK)
     assert "observed by the runner: 1.5 s, model start included\n" in capsys.readouterr().out
     assert run_document(run())["observed"] is None

@@ -11,6 +11,7 @@ from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.run_documents import claim_document, run_document
 from api.cli.run_tables import print_outcome, print_runs
 from api.wire.runs import run_of, run_on_wire
+from api.wire.verdicts import comparison_on_wire
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import InvalidInputError
 from evaluator.claims import judge_claims
@@ -19,6 +20,7 @@ from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.predictions import Agreed
 from evaluator.records.runs import SELF_REPORTED, Isolation, Run
 from evaluator.records.verdicts import judge
+from evaluator.repeating import repeat
 from evaluator.runner.trust import check_probes, check_times, overrun, self_reported
 from evaluator.statistics.samples import Samples
 from evaluator.statistics.timing import Performance, Phases
@@ -107,6 +109,19 @@ def test_a_rerun_reports_it_and_is_not_decided_by_it() -> None:
     assert "latency_p50 was 2 ms, and is 6 ms (+200.0%), self-reported" in found.reported
 
 
+def test_one_marked_run_of_several_marks_what_is_made_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [marked(), marked("latency_p50", slower=1.5)]
+    lock = variant({}).lock
+    print_comparison(compare_runs([(lock, run) for run in runs]))
+    assert "(self-reported)" in capsys.readouterr().out
+    for order in (runs, runs[::-1]):
+        following = iter(order)
+        found = repeat(lambda _, following=following: next(following), {"latency_p50": 0.01}, 2)  # type: ignore[misc]
+        shown = {one.metric.name: one.metric.self_reported for one in found.metrics}
+        assert shown == {"top1": False, "top5": False, "latency_p50": True}
+        assert "(self-reported), 1.0% was asked for" in found.reason
+
+
 def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     lock = variant({"request": {"equivalence": {"latency_p50": 0.5}}}).lock
     asked = {"model": {"name": "other", "version": "*"}, "equivalence": {"latency_p50": 0.5}}
@@ -117,6 +132,10 @@ def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     answers = {one["metric"]: (one["answer"], one["reason"]) for one in comparison_document(found)["findings"]}
     assert answers["latency_p50"][0] == "undecided"
     assert "self-reported" in answers["latency_p50"][1]
+    marks = {one["metric"]: one["self_reported"] for one in comparison_document(found)["findings"]}
+    assert marks == {"top1": False, "top5": False, "latency_p50": True}
+    told = {one.metric: one.self_reported for one in comparison_on_wire(found).findings}
+    assert told == marks
     print_comparison(found)
     assert "(self-reported)" in capsys.readouterr().out
     plain = compare_runs([(one, marked(slower=run.end.metrics[2].value / 0.002)) for one, run in pairs if run.end])

@@ -32,7 +32,7 @@ KEY: Final = 0x73657276
 """Of the advisory locks of services; the second number of each is the service's own."""
 _FOLDER: Final = "services"
 _SECONDS: Final = 5.0
-"""Between two looks at whether the lock is still held."""
+"""Interval between two checks that the lock is still held."""
 _OLD_SECONDS: Final = 3600.0
 _RUNNING: Final = text(
     "SELECT l.objid::bigint, a.application_name, a.backend_start"
@@ -43,25 +43,25 @@ _RUNNING: Final = text(
 
 
 def end_this_process() -> None:
-    """Tell the service of this process to end in order."""
+    """Ask the service of this process to shut down."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
 def running_service(home: Path, database: Engine, end: Callable[[], None] = end_this_process) -> Iterator[None]:
-    """Be one of the services of the registry in ``home`` for as long as the context is held.
+    """Register a service of the registry in ``home`` for as long as the context is held.
 
     Args:
         home: The folder of the registry.
         database: Its database.
-        end: Is called where a service of another folder has the database by the time that it was started again.
+        end: Called if a service of another folder has the database after the database was restarted.
 
     Raises:
         RefusedError: Another service has the registry, on SQLite; or serves it from another folder, on PostgreSQL.
         UnavailableError: The folder or the database cannot be used.
     """
     if database.dialect.name == "sqlite":
-        with without_service(home):
+        with exclude_services(home):
             yield
         return
     service = _Service(home, database)
@@ -78,7 +78,7 @@ def running_service(home: Path, database: Engine, end: Callable[[], None] = end_
 
 
 @contextmanager
-def without_service(home: Path) -> Iterator[None]:
+def exclude_services(home: Path) -> Iterator[None]:
     """Keep services away from the SQLite database in ``home`` for as long as the context is held.
 
     Raises:
@@ -89,18 +89,18 @@ def without_service(home: Path) -> Iterator[None]:
     try:
         file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RefusedError(
-                f"another service or `benchlock db` command has this registry: {_who(path)}",
+                f"another service or `benchlock db` command has this registry: {_describe_holder(path)}",
                 where=str(home),
                 next_step="stop it first; several services at once need a database on PostgreSQL (BENCHLOCK_DATABASE)",
             ) from error
         file.truncate(0)
-        file.write(json.dumps(_self()).encode())
+        file.write(json.dumps(_describe_process()).encode())
         yield
 
 
@@ -150,9 +150,9 @@ class _Service:
         try:
             self._file.parent.mkdir(exist_ok=True)
             with new_file(self._file) as file:
-                file.write(json.dumps(_self()).encode())
+                file.write(json.dumps(_describe_process()).encode())
         except OSError as error:
-            raise _unwritable(self._file, error) from error
+            raise _write_error(self._file, error) from error
         try:
             self._lock()
             self._sweep()
@@ -161,9 +161,9 @@ class _Service:
             raise
 
     def watch(self, ended: threading.Event, end: Callable[[], None]) -> None:
-        """Take the lock again where its session has ended, as with a database that was started again.
+        """Take the lock again if its session ended, as after a restart of the database.
 
-        Call ``end`` where a service of another folder has the database by then.
+        Call ``end`` if a service of another folder has the database by then.
         """
         from api.http.logs import log  # noqa: PLC0415 - only a service has such a log
 
@@ -192,9 +192,9 @@ class _Service:
     def _lock(self) -> None:
         with translated(self._database):
             session = self._database.connect().execution_options(isolation_level="AUTOCOMMIT")
-            session.detach()  # it is closed in the end, never given to anybody else with the lock
+            session.detach()  # closed in the end, never returned to the pool with the lock
             self._session = session
-            name = "benchlock serve, {host}, process {pid}".format_map(_self())
+            name = "benchlock serve, {host}, process {pid}".format_map(_describe_process())
             session.execute(text("SELECT set_config('application_name', :name, false)"), {"name": name[:63]})
             session.execute(text("SELECT pg_advisory_lock(:key, :number)"), {"key": KEY, "number": self._number})
             _require_same_folder(session, self._home, own=self._number)
@@ -225,19 +225,21 @@ def _require_same_folder(connection: Connection, home: Path, own: int | None) ->
             )
 
 
-def _self() -> dict[str, object]:
+def _describe_process() -> dict[str, object]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
-def _who(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
     try:
-        said = json.loads(path.read_bytes())
-        return f"process {said['pid']} on {said['host']}, since {said['since']}"
+        holder = json.loads(path.read_bytes())
+        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "an unknown process"
 
 
-def _unwritable(path: Path, error: OSError) -> UnavailableError:
+def _write_error(path: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
-        f"{path.name} cannot be written: {error.strerror or error}", where=str(path), next_step="look at the folder"
+        f"{path.name} cannot be written: {error.strerror or error}",
+        where=str(path),
+        next_step="make the folder writable, or free disk space",
     )

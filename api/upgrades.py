@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.databases import FILE, open_existing
-from api.instances import require_no_service, without_service
+from api.instances import exclude_services, require_no_service
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from migrations import HEAD, downgrade_within, known_revisions, recorded_statements, revision, upgrade_within
@@ -145,7 +145,7 @@ def _open_database(home: Path) -> "Iterator[Engine]":
 def _exclude_services(home: Path, database: "Engine") -> Iterator[None]:
     """Require that no service has the registry; on SQLite, keep services away meanwhile."""
     if database.dialect.name == "sqlite":
-        with without_service(home):
+        with exclude_services(home):
             yield
         return
     require_no_service(database)

@@ -23,7 +23,7 @@ from artifacts.drafts import Draft, sync_folder
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.fetching import OpenedAt, intact, partial, receive
 from artifacts.files import open_regular, unreadable
-from artifacts.leftovers import Swept, new_draft, remove_all, remove_dead_drafts
+from artifacts.leftovers import RemovedFiles, new_draft, remove_all, remove_dead_drafts
 from artifacts.locking import StoreLock, lock_file
 from artifacts.progress import Advance, in_turn, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
@@ -193,7 +193,7 @@ class LocalStore:
         with self._locked(alone=True):
             yield
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         incoming = self._root / "incoming"
         names = self._names(incoming)
         with self._disk("be cleaned"):

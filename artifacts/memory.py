@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.files import open_regular
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobNotFoundError, refuse_other
 
@@ -98,9 +98,9 @@ class MemoryStore:
                 self._collects = False
                 self._turn.notify_all()
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:  # noqa: ARG002 - as the protocol says
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
         """Return nothing: nothing outlives its writer here."""
-        return Swept()
+        return RemovedFiles()
 
     def _content(self, digest: Digest) -> bytes:
         try:

@@ -19,7 +19,7 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError
 from artifacts.fetching import OpenedAt
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
 from artifacts.store import AT_ONCE, BlobNotFoundError, BlobStore, put_each, verify
@@ -204,7 +204,7 @@ class MirroredStore(Generic[There]):
             finally:
                 self._collects = False
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         return self._local.sweep(dry_run=dry_run) + self._remote.sweep(dry_run=dry_run)
 
     def bring(self, blobs: Iterable[Descriptor]) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from artifacts.digest import Descriptor, Digest, describe
 from artifacts.fetching import OpenedAt, fetch
 from artifacts.files import open_regular
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.local import LocalStore
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import BlobStore, put_each, refuse_other
@@ -95,7 +95,7 @@ class Rehearsal:
     def collecting(self) -> AbstractContextManager[None]:
         return self._aside.collecting()
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         return self._aside.sweep(dry_run=dry_run)
 
     def _holder(self, digest: Digest) -> BlobStore:

@@ -13,7 +13,7 @@ from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, in_turn, unnoticed
 
 if TYPE_CHECKING:
-    from artifacts.leftovers import Swept
+    from artifacts.leftovers import RemovedFiles
 
 AT_ONCE = 4
 REPAIR = (
@@ -128,7 +128,7 @@ class BlobStore(Protocol):
         """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone. It changes nothing."""
         ...
 
-    def sweep(self, *, dry_run: bool = False) -> "Swept":
+    def sweep(self, *, dry_run: bool = False) -> "RemovedFiles":
         """Free what killed writers and interrupted fetches left; only within ``collecting``.
 
         Returns:

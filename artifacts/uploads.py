@@ -25,7 +25,7 @@ from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from artifacts.fetching import is_at
 from artifacts.holds import FolderHolds, Holds, tag_of
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.pieces import Piece, Progressed, disk, stated
 from artifacts.quotas import FindNamed, UnnamedQuota
 from artifacts.space import NO_RESERVE, DiskReserve
@@ -256,16 +256,16 @@ class Uploads:
         """Forget holds that have expired, once a collection has deleted what they held."""
         self._holds.forget_expired()
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Give up uploads that nobody resumed for long, or that began too long ago; how many, and their bytes."""
-        now, swept = self._clock(), Swept()
+        now, swept = self._clock(), RemovedFiles()
         for name, found in stated(self._open):
             path = self._open / name
             if now - found.st_mtime > self._bounds.idle or now - _begun(name) > self._bounds.age:
                 with suppress(OSError, RefusedError), _locked(path, name):
                     if not dry_run:
                         path.unlink()
-                    swept += Swept(1, found.st_size)
+                    swept += RemovedFiles(1, found.st_size)
         for path in tuple(self._digested):
             if not path.exists():
                 self._digested.pop(path, None)

@@ -1,10 +1,10 @@
 """Garbage collection: blobs that no version, no lock and nothing else named by the caller needs are removed."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from artifacts.digest import Digest
-from artifacts.leftovers import NOTHING, Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.store import BlobNotFoundError, BlobStore, read
 from artifacts.trees import parse_listing
 from registry.catalogue.catalogue import Catalogue
@@ -16,7 +16,7 @@ class Collected:
 
     digests: tuple[Digest, ...]
     size: int
-    leftovers: Swept = NOTHING
+    leftovers: RemovedFiles = field(default_factory=RemovedFiles)
 
 
 def collect(

@@ -1,12 +1,12 @@
 """What commands ask of a registry, wherever it is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from artifacts.leftovers import NOTHING, Swept
+from artifacts.leftovers import RemovedFiles
 
 if TYPE_CHECKING:
     from artifacts.progress import Progress
@@ -73,7 +73,7 @@ class Freed:
     blobs: int
     size: int
     local: Json | None = None
-    leftovers: Swept = NOTHING
+    leftovers: RemovedFiles = field(default_factory=RemovedFiles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, publ
 from api.wire.runs import RunText
 from api.wire.text_limits import limit_text
 from artifacts import limits
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from evaluator.records.runs import RunId
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
@@ -150,4 +150,4 @@ def collected_on_wire(found: Freed, *, dry_run: bool) -> CollectedTold:
 
 
 def collected_of(told: CollectedTold) -> Freed:
-    return Freed(told.blobs, told.bytes, told.local, Swept(told.leftovers.files, told.leftovers.bytes))
+    return Freed(told.blobs, told.bytes, told.local, RemovedFiles(told.leftovers.files, told.leftovers.bytes))

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from artifacts.digest import Descriptor, Digest, describe, parse_digest
 from artifacts.errors import RefusedError
 from artifacts.files import open_regular
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.progress import Advance, unnoticed
 from artifacts.store import AT_ONCE, BlobNotFoundError, put_each, refuse_other
 from artifacts.transfer.blobs import BlobClient
@@ -108,7 +108,7 @@ class HttpStore:
     def collecting(self) -> AbstractContextManager[None]:
         raise self._refused("collects garbage")
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:  # noqa: ARG002 - as the protocol says
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
         raise self._refused("collects garbage")
 
     def _refused(self, what: str) -> RefusedError:

@@ -19,7 +19,7 @@ from msgspec import UNSET
 from artifacts.digest import Descriptor, Digest, describe, parse_digest
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.files import open_regular
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.locking import lock_file
 from artifacts.oci.client import DAMAGED, DeletionRefusedError, RegistryClient
 from artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
@@ -192,9 +192,9 @@ class OciStore:
             finally:
                 self._doomed = None
 
-    def sweep(self, *, dry_run: bool = False) -> Swept:  # noqa: ARG002 - as the protocol says
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
         """Return nothing: what killed writers left in a repository is garbage of the registry that has it."""
-        return Swept()
+        return RemovedFiles()
 
     def claim(self) -> None:
         """Make the repository this owner's, if it is nobody's yet.

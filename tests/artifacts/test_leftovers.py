@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from artifacts.leftovers import Swept, new_draft, remove_dead_drafts
+from artifacts.leftovers import RemovedFiles, new_draft, remove_dead_drafts
 from artifacts.local import LocalStore
 
 KILLED = """
@@ -99,20 +99,20 @@ def test_an_interrupted_fetch_stays_to_be_resumed(tmp_path: Path) -> None:
 def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = fcntl.flock, list[Swept]()
+    lock, taken = fcntl.flock, list[RemovedFiles]()
 
     def slow(file: int, how: int) -> None:
         if not taken:
-            taken.append(Swept())
+            taken.append(RemovedFiles())
             monkeypatch.setattr(fcntl, "flock", lock)
             taken[0] = remove_dead_drafts(tmp_path)
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
     draft = new_draft(tmp_path)
-    assert taken == [Swept(1, 0)]
+    assert taken == [RemovedFiles(1, 0)]
     assert len(list(tmp_path.iterdir())) == 1
-    assert remove_dead_drafts(tmp_path) == Swept()
+    assert remove_dead_drafts(tmp_path) == RemovedFiles()
     draft.close()
 
 
@@ -122,7 +122,7 @@ def test_a_collection_counts_what_it_removes(tmp_path: Path) -> None:
     (tmp_path / "incoming" / "0123").write_bytes(b"half a bl")
     (tmp_path / "incoming" / f"{'0' * 64}.part").write_bytes(b"half")
     with store.collecting():
-        assert store.sweep(dry_run=True) == Swept(2, 13)
+        assert store.sweep(dry_run=True) == RemovedFiles(2, 13)
         assert len(sizes(tmp_path)) == 2
-        assert store.sweep() == Swept(2, 13)
+        assert store.sweep() == RemovedFiles(2, 13)
         assert sizes(tmp_path) == {}

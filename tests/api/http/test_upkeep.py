@@ -12,7 +12,7 @@ from api.http.app import create_app
 from api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
 from api.wiring import Registry, now, open_tokens
 from artifacts.digest import digest_bytes
-from artifacts.leftovers import Swept
+from artifacts.leftovers import RemovedFiles
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from registry.access.gate import Gate
@@ -110,6 +110,6 @@ def test_garbage_is_freed(client: Client, registry: Registry) -> None:
         answer = client.post("/v1/collections", json={"dry_run": dry_run})
         told = msgspec.json.decode(answer.content, type=CollectedTold)
         assert (collected_of(told).blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
-        assert (collected_of(told).leftovers, half.exists()) == (Swept(1, 4), dry_run)
+        assert (collected_of(told).leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
         assert registry.store.exists(NOTHING) == dry_run
     assert client.post("/v1/collections", json={"local": True}).status_code == 422

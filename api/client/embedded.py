@@ -211,19 +211,18 @@ class EmbeddedRegistry:
         )
 
     def describe(self) -> Json:
-        from registry.catalogue.integrity import describe_protection, find_storage_damage  # noqa: PLC0415 - as above
+        from registry.catalogue.integrity import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
 
         database = describe(self.opened.database, self.home)
         damaged = [fault.what for fault in find_storage_damage(self.opened.database)]
         pages = f"{len(damaged)} errors" if damaged else "no errors"
-        advice = describe_protection(self.opened.database)
         return {
             "registry": str(self.home),
             "database": database,
             "schema": this_build().schema,  # any other revision is refused when the registry is opened
             "store": describe_store(self.opened),
             "disk": _describe_space(open_reserve(self.opened).measure()),
-            "integrity": f"{pages} in pages and indexes{'' if advice is None else f'; {advice}'}",
+            "integrity": "; ".join((f"{pages} in pages and indexes", *describe_checks(self.opened.database))),
             "damaged": damaged,
         }
 

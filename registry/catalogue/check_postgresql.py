@@ -22,8 +22,8 @@ SELECT oid AS id, relname FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' ORDER BY relname
 """)
 _AMCHECK: Final = text("""
-SELECT quote_ident(extnamespace::regnamespace::text) FROM pg_extension
-WHERE extname = 'amcheck' AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+SELECT (SELECT quote_ident(extnamespace::regnamespace::text) FROM pg_extension WHERE extname = 'amcheck') AS schema,
+  (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS may_use
 """)
 _CHECKSUMS: Final = text("SELECT current_setting('data_checksums')::boolean")
 _BY_INDEX: Final = ("seqscan", "bitmapscan", "tidscan", "hashjoin", "mergejoin", "material", "memoize")
@@ -40,9 +40,10 @@ def find_damage(connection: Connection) -> Iterator[str]:
         lost = _count_lost(connection, index.held, index.columns, index.condition)
         if lost:
             yield f"{lost} rows of {index.held} are not found by the columns of {index.searched}"
-    schema: str | None = connection.execute(_AMCHECK).scalar()
-    if schema is None:
+    amcheck = connection.execute(_AMCHECK).one()
+    if amcheck.schema is None or not amcheck.may_use:
         return
+    schema = amcheck.schema
     for table in connection.execute(_TABLES).all():
         query = text(f"SELECT msg FROM {schema}.verify_heapam(CAST(:id AS oid)::regclass)")  # noqa: S608 - our own schema
         for finding in connection.execute(query, {"id": table.id}).scalars():
@@ -52,12 +53,20 @@ def find_damage(connection: Connection) -> Iterator[str]:
         connection.execute(query, {"id": index.id})
 
 
-def describe_protection(engine: Engine) -> str | None:
-    """Return what the server lacks that finds damage when a page is read; None where it has it."""
+def describe_checks(engine: Engine) -> tuple[str, ...]:
+    """Return what the server does itself about damage, and what it lacks with the next step."""
     with reading(engine) as connection:
-        if connection.execute(_CHECKSUMS).scalar():
-            return None
-    return "page checksums are off: stop the server and run `pg_checksums --enable`, so that it detects damaged pages"
+        has_checksums = connection.execute(_CHECKSUMS).scalar()
+        amcheck = connection.execute(_AMCHECK).one()
+    if has_checksums:
+        checksums = "page checksums are on"
+    else:
+        checksums = "page checksums are off: stop the server and run `pg_checksums --enable`, so that it detects damage"
+    if amcheck.schema is None:
+        return checksums, "not checked by amcheck: it is not installed (as a superuser: CREATE EXTENSION amcheck)"
+    if not amcheck.may_use:
+        return checksums, "not checked by amcheck: the user is not a superuser"
+    return checksums, "checked by amcheck"
 
 
 def _count_lost(connection: Connection, table: str, columns: Sequence[str], condition: str | None) -> int:

@@ -94,9 +94,9 @@ def find_storage_damage(engine: Engine) -> tuple[IntegrityError, ...]:
     return tuple(_collect(engine, check_storage))
 
 
-def describe_protection(engine: Engine) -> str | None:
-    """Return what the database lacks that would find damage earlier, with the next step."""
-    return check_postgresql.describe_protection(engine) if engine.dialect.name == "postgresql" else None
+def describe_checks(engine: Engine) -> tuple[str, ...]:
+    """Return what the database itself does about damage, and what it lacks with the next step."""
+    return check_postgresql.describe_checks(engine) if engine.dialect.name == "postgresql" else ()
 
 
 def _check_kind(kind: RecordKind) -> _Check:

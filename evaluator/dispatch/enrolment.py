@@ -1,14 +1,14 @@
-"""What jobs ask and what machines are, and the table of which fits which, kept up to date when either is new."""
+"""What jobs ask and what machines are, and the table of which fits which, kept up to date while a job asks it."""
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, insert, or_, select, text, update
 
 from artifacts.limits import LACKS, WORD, truncate
 from evaluator.dispatch.matching import MachineFacts, Wants, lacks
 from evaluator.dispatch.owners import check_own, owner_of
 from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.tables import classes, dispatch, eligible, lease_slots, machines
+from evaluator.dispatch.tables import classes, dispatch, eligible, jobs, lease_slots, machines
 from evaluator.dispatch.times import Moment, queue_id
 from registry.access.log import note
 
@@ -17,16 +17,28 @@ _MOST_LACKS = LACKS // (WORD * 8)
 
 
 def keep_class(connection: Connection, wants: Wants) -> str:
-    """The class of what is wanted; a new one is held against every machine."""
+    """Return the class of what is wanted, compared with every machine: its rows of ``eligible`` are complete.
+
+    They are complete as long as a job of the class is open, and may be removed afterwards.
+    """
     digest = wants.digest
-    if _known(connection, digest):
+    if connection.execute(select(1).where(_has_queued(digest))).first() is not None:
         return digest
     _alone(connection)
-    if not _known(connection, digest):
+    if connection.execute(select(classes.c.id).where(classes.c.id == digest)).first() is None:
         connection.execute(insert(classes), {"id": digest, "wants": wants.document()})
-        rows = connection.execute(select(machines.c.id, machines.c.facts))
-        _insert(connection, [(row.id, digest, lacks(wants, MachineFacts.read(row.facts))) for row in rows])
+    compared = exists().where(eligible.c.machine == machines.c.id, eligible.c["class"] == digest)
+    rows = connection.execute(select(machines.c.id, machines.c.facts).where(~compared))
+    _insert(connection, [(row.id, digest, lacks(wants, MachineFacts.read(row.facts))) for row in rows])
     return digest
+
+
+def remove_unused_matches(connection: Connection) -> int:
+    """Remove which machines fit classes without an open job; return the number of rows.
+
+    Classes stay: each is what some job asked. Hold a transaction of ``writing``, as whoever submits and enrols does.
+    """
+    return connection.execute(delete(eligible).where(~_is_open(eligible.c["class"]))).rowcount
 
 
 def keep_machine(
@@ -67,7 +79,7 @@ def keep_machine(
         note(connection, "machine.enrol", machine, moment.at)
     if known != facts.digest:
         connection.execute(delete(eligible).where(eligible.c.machine == machine))
-        rows = connection.execute(select(classes.c.id, classes.c.wants))
+        rows = connection.execute(select(classes.c.id, classes.c.wants).where(_is_open(classes.c.id)))
         _insert(connection, [(machine, row.id, lacks(Wants.read(row.wants), facts)) for row in rows])
 
 
@@ -82,8 +94,14 @@ def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> 
         connection.execute(heard.values(seen=last))
 
 
-def _known(connection: Connection, digest: str) -> bool:
-    return connection.execute(select(classes.c.id).where(classes.c.id == digest)).first() is not None
+def _has_queued(wanted: str | ColumnElement[str]) -> ColumnElement[bool]:
+    return exists().where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted)
+
+
+def _is_open(wanted: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a job of the class is queued, or may be queued again. Each state is looked up in its own index."""
+    others = [select(jobs.c["class"]).where(text(f"jobs.state = '{state}'")) for state in ("delayed", "leased")]
+    return or_(_has_queued(wanted), *(wanted.in_(one) for one in others))
 
 
 def _alone(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from artifacts.errors import UnknownNameError
 from evaluator.dispatch import ending, explaining, token_expiry
 from evaluator.dispatch.admitting import check_again, check_begun, check_facts, check_over, check_same, check_waiting
 from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
-from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine
+from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine, remove_unused_matches
 from evaluator.dispatch.machine_faults import release_machine
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.owners import check_own, token_states
@@ -108,6 +108,11 @@ class SqlQueue:
             moment = self._moment(connection)
             skew = None if clock is None else round((clock - moment.at).total_seconds(), 3)
             keep_machine(connection, machine, boot, facts, moment, skew)
+
+    def remove_unused_matches(self) -> int:
+        """Remove which machines fit what no open job asks any more; return the number of rows."""
+        with writing(self._database) as connection:
+            return remove_unused_matches(connection)
 
     def depart(self, machine: MachineId) -> None:
         with changing(self._database) as connection:

@@ -52,7 +52,7 @@ machines = Table(
     sqlite_with_rowid=False,
 )
 
-eligible = Table(  # what a machine lacks for a class; kept up to date when either is new
+eligible = Table(  # what a machine lacks for a class; complete while a job of the class is open
     "eligible",
     metadata,
     Column("machine", TEXT, ForeignKey("machines.id"), primary_key=True),

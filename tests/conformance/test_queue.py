@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, func, select, update
 
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
@@ -33,7 +33,7 @@ from evaluator.dispatch.matching import MachineFacts, Wants
 from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
 from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended
-from evaluator.dispatch.tables import job_results, lease_slots, leases, machines
+from evaluator.dispatch.tables import eligible, job_results, lease_slots, leases, machines
 from evaluator.records.records import Records, record_end
 from evaluator.records.runs import RunEnd, RunEndedError, RunId, new_run_id
 from evaluator.records.tables import open_runs
@@ -671,6 +671,27 @@ def test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s(bench:
         bench.enrol(1)
 
 
+def test_what_no_open_job_asks_is_compared_with_no_machine(bench: Bench, database: Engine) -> None:
+    queue = cast("SqlQueue", bench.queue)
+
+    def matches() -> int:
+        with reading(database) as connection:
+            return connection.execute(select(func.count()).select_from(eligible)).scalar_one()
+
+    bench.enrol(1, 2)
+    over, waiting = bench.submit(LARGE), bench.submit(ANY)
+    queue.cancel(over)
+    assert matches() == 4
+    assert queue.remove_unused_matches() == 2
+    bench.enrol(3, 4, 5)
+    assert matches() == 5
+    queue.cancel(waiting)
+    assert queue.remove_unused_matches() == 5
+    again = bench.submit(ANY)
+    assert matches() == 5
+    assert bench.lease(4).job == again
+
+
 def test_who_enrols_a_machine_takes_it_over_or_changes_it_is_logged(bench: Bench, database: Engine) -> None:
     old, new = tokens_of(database, 2)
     with acting_as(Actor(old, RUN)):
@@ -842,6 +863,11 @@ class Histories(RuleBasedStateMachine):
     def enrolled(self, name: MachineId, what: MachineFacts) -> None:
         self.bench.queue.enrol(name, BOOT, what)
         self.model.enrol(name, what)
+
+    @rule()
+    def collected(self) -> None:
+        """What no open job asks goes, and decides nothing."""
+        cast("SqlQueue", self.bench.queue).remove_unused_matches()
 
     @rule(seconds=SECONDS)
     def passed(self, seconds: float) -> None:

@@ -1,16 +1,19 @@
 """A published version as an OCI artifact, which any OCI client pulls by digest.
 
-The manifest as published is its configuration; each file, and each file of a tree, is a layer that is annotated with
-its path. Models are ModelPack's (the CNCF model specification). It says nothing of time or place: the same version is
-the same bytes, and so the same digest, in any repository.
+Each file, and each file of a tree, is a layer that is annotated with its path. A model is an artifact of ModelPack, the
+CNCF model specification: its configuration is ModelPack's, and the manifest as published is a layer. For every other
+kind the manifest as published is the configuration. Nothing in an artifact tells of time or place: the same version is
+the same bytes, and so has the same digest, in any repository.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
+from artifacts.canonical import canonical
 from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
 from artifacts.errors import UnavailableError
 from artifacts.oci.documents import (
@@ -19,13 +22,14 @@ from artifacts.oci.documents import (
     OciDescriptor,
     OciIndex,
     OciManifest,
+    describe_bytes,
     empty_descriptor,
     encode,
     in_batches,
 )
 from artifacts.store import BlobStore
 from artifacts.trees import read_tree
-from registry.manifests import File, Manifest, files_of
+from registry.manifests import File, Manifest, Model, files_of
 from registry.manifests.identity import content, reference_of
 from registry.names import Kind, Reference
 
@@ -36,7 +40,11 @@ ARTIFACTS: Final[Mapping[Kind, str]] = {
     "framework": "application/vnd.benchlock.framework.v1+json",
     "image": "application/vnd.benchlock.image.v1+json",
 }
+MODEL_CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 PATH: Final = "org.cncf.model.filepath"
+MANIFEST_DIGEST: Final = "benchlock-manifest"
+"""The annotation of a model's OCI manifest that tells which layer is the manifest as published."""
+MANIFEST_PATH: Final = "benchlock-manifest.json"
 
 _ROLES: Final = {
     "graph": "weight",
@@ -55,9 +63,17 @@ _LONGEST_TAG: Final = 128
 class NamingStore(Protocol):
     """A store that can name what it holds to other programs than this one."""
 
-    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
-        """Keep a manifest of blobs that are there, under a tag; its digest."""
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
+        """Store a manifest of blobs that are there, and its ``config`` where that is not; return its digest."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An OCI manifest of a version, and the bytes of its configuration where the store has them under no other name."""
+
+    document: OciManifest
+    config: bytes | None = None
 
 
 def name_version(store: BlobStore, manifest: Manifest) -> None:
@@ -69,10 +85,10 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
     if not _names(type(store)) or not isinstance(store, NamingStore):
         return
     reference = reference_of(manifest)
-    tag, parts = tag_of(reference), packaged(manifest, store)
+    tag, parts = tag_of(reference), package_version(manifest, store)
     try:
         if len(parts) == 1:
-            store.name_manifest(tag, parts[0])
+            store.name_manifest(tag, parts[0].document, parts[0].config)
             return
         named = [_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
         store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(named)))
@@ -84,20 +100,57 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
         ) from error
 
 
-def packaged(manifest: Manifest, store: BlobStore) -> tuple[OciManifest, ...]:
-    """The OCI manifests of a published version: one, or as many as its layers need."""
-    kind, written = manifest.kind, content(manifest)
-    layers = [layer for file in files_of(manifest) for layer in _layers(kind, file, store)] or [empty_descriptor()]
+def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]:
+    """Return the OCI manifests of a published version: one, or as many as its layers need."""
+    kind = manifest.kind
+    layers = [layer for file in files_of(manifest) for layer in _layers(kind, file, store)]
     annotations = {
         TITLE: manifest.name,
         "org.opencontainers.image.version": manifest.version,
         "org.opencontainers.image.licenses": manifest.license,
     }
-    config = OciDescriptor(media_type=CONFIG, digest=digest_bytes(written), size=len(written))
+    if isinstance(manifest, Model):
+        published = _published_layer(manifest, {_path_of(layer) for layer in layers})
+        return tuple(
+            _package_model(manifest, some, annotations | {MANIFEST_DIGEST: published.digest})
+            for some in in_batches([*layers, published])
+        )
+    config = describe_bytes(content(manifest), CONFIG)
     return tuple(
-        OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=some, annotations=annotations)
-        for some in in_batches(layers)
+        Package(OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=some, annotations=annotations))
+        for some in in_batches(layers or [empty_descriptor()])
     )
+
+
+def _package_model(model: Model, layers: tuple[OciDescriptor, ...], annotations: Mapping[str, str]) -> Package:
+    """Package a model with these layers, which are files as they are: the digest of each is its DiffID."""
+    config = canonical(
+        {
+            "descriptor": {"name": model.name, "version": model.version, "licenses": [model.license]},
+            "config": {"format": model.format},
+            "modelfs": {"type": "layers", "diffIds": [layer.digest for layer in layers]},
+        }
+    )
+    document = OciManifest(
+        artifact_type=ARTIFACTS["model"],
+        config=describe_bytes(config, MODEL_CONFIG),
+        layers=layers,
+        annotations=annotations,
+    )
+    return Package(document, config)
+
+
+def _published_layer(model: Model, taken: Collection[str]) -> OciDescriptor:
+    """Return the layer that is the manifest as published, under a path that no file of the model has."""
+    written = content(model)
+    blob = Descriptor(digest_bytes(written), len(written))
+    path = MANIFEST_PATH if MANIFEST_PATH not in taken else f"{to_hex(blob.digest)}-{MANIFEST_PATH}"
+    return _layer(path, blob, _model_layer("doc"))
+
+
+def _path_of(layer: OciDescriptor) -> str:
+    assert layer.annotations is not UNSET
+    return layer.annotations[PATH]
 
 
 def tag_of(reference: Reference) -> str:
@@ -142,9 +195,14 @@ def _media_type(kind: Kind, file: File) -> str:
         part = _ROLES[file.role]
     else:
         return _OTHER_FILE
+    return _model_layer(part)
+
+
+def _model_layer(part: str) -> str:
+    """Return ModelPack's media type of a layer that is one file as it is."""
     return f"application/vnd.cncf.model.{part}.v1.raw"
 
 
-def _part(store: NamingStore, tag: str, part: OciManifest) -> OciDescriptor:
-    digest = store.name_manifest(tag, part)
-    return OciDescriptor(media_type=MANIFEST, digest=digest, size=len(encode(part)))
+def _part(store: NamingStore, tag: str, part: Package) -> OciDescriptor:
+    digest = store.name_manifest(tag, part.document, part.config)
+    return OciDescriptor(media_type=MANIFEST, digest=digest, size=len(encode(part.document)))

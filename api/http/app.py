@@ -11,10 +11,12 @@ from api.http.answers import ON_ERRORS
 from api.http.asked import Asked
 from api.http.grace import Grace
 from api.http.guards import Authority, Open, check_guarded, guard_with, one_after_another
+from api.http.identifiers import accept_full_identifiers
 from api.http.kept import Kept
 from api.http.limits import Strangers, limit_with
 from api.http.methods import complete_methods
 from api.http.observed import Observed
+from api.http.openapi import operation_id
 from api.http.places import Places, place_with
 from api.http.refusal_log import log_refusal_counts
 from api.http.routes import ROUTERS
@@ -91,7 +93,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         debug=False,
     )
     check_guarded(app.routes, guard)
-    app.asgi_handler = Observed(app.asgi_handler, service, refusals)
+    app.asgi_handler = Observed(accept_full_identifiers(app.asgi_handler), service, refusals)
     app.state.service = service
     return app
 
@@ -106,5 +108,6 @@ def _described() -> OpenAPIConfig:
         components=Components(security_schemes={"token": bearer}),
         security=[{"token": []}],
         use_handler_docstrings=True,
+        operation_id_creator=operation_id,
         openapi_router=_Unlisted(f"{PREFIX}/described", route_handlers=[]),
     )

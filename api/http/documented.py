@@ -1,8 +1,10 @@
 """What the OpenAPI document says of answers: one form of problems for every status, and examples."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
@@ -10,6 +12,19 @@ from api.faults import FAULTS, INTERNAL
 from api.wire.problems import MEDIA_TYPE, TYPE, Problem
 
 Responses = Mapping[int, ResponseSpec]
+
+
+@dataclass
+class DocumentedResponse(ResponseSpec):
+    """A response of the OpenAPI document with its headers: their names, each with what it says."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def example(value: Any) -> Example:  # noqa: ANN401 - a JSON value
+    """Return ``value`` as an example, encoded: Litestar would drop its nulls."""
+    return Example(value=msgspec.Raw(msgspec.json.encode(value)))
+
 
 _ANYWHERE: Final = ("malformed", "too-many-requests", "unavailable")
 _WITH_TOKEN: Final = ("unauthorized", "forbidden")
@@ -33,11 +48,11 @@ def answers(
 def content(
     kind: Any,  # noqa: ANN401 - any type that Litestar can describe
     description: str,
-    example: Any = None,  # noqa: ANN401 - a JSON value
+    value: Any = None,  # noqa: ANN401 - a JSON value
     media_type: str = "application/json",
 ) -> ResponseSpec:
-    """A body of ``kind``, with one example."""
-    examples = None if example is None else [Example(value=example)]
+    """A body of ``kind``, with ``value`` for an example."""
+    examples = None if value is None else [example(value)]
     return ResponseSpec(
         data_container=kind,
         description=description,
@@ -47,14 +62,16 @@ def content(
     )
 
 
-def nothing(description: str) -> ResponseSpec:
-    """An answer without a body."""
-    return ResponseSpec(data_container=None, description=description, generate_examples=False)
+def nothing(description: str, headers: Mapping[str, str] | None = None) -> ResponseSpec:
+    """An answer without a body; ``headers`` are described by their names."""
+    return DocumentedResponse(
+        data_container=None, description=description, generate_examples=False, headers=headers or {}
+    )
 
 
 def _problem(status: int, reasons: list[str]) -> ResponseSpec:
     first = FAULTS.get(reasons[0], INTERNAL)
-    example = {
+    value = {
         "type": f"{TYPE}{first.reason}",
         "title": first.title,
         "status": status,
@@ -65,4 +82,4 @@ def _problem(status: int, reasons: list[str]) -> ResponseSpec:
         "request_id": "0f6e0c5cf41a4b86b5d1a4f2",
     }
     described = "; ".join(FAULTS[reason].title for reason in reasons)
-    return content(Problem, described, example, MEDIA_TYPE)
+    return content(Problem, described, value, MEDIA_TYPE)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
-from litestar.openapi.spec import Example
 from litestar.params import Parameter
 
+from api.http.documented import example
 from api.http.settings import Settings
 from artifacts.limits import PAGE
 
@@ -23,7 +23,7 @@ Limit = Annotated[
         required=False,
         ge=1,
         le=1_000_000,
-        examples=[Example(value=100)],
+        examples=[example(100)],
     ),
 ]
 

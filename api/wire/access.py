@@ -1,7 +1,7 @@
 """Tokens, and who did what, on the way."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -60,7 +60,7 @@ class Revoked(Struct, frozen=True, kw_only=True):
     """``changed`` is false where it was revoked already."""
 
     token: TokenIdText
-    revoked: Literal[True] = True
+    revoked: bool = True
     changed: bool
 
 

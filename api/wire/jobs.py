@@ -71,14 +71,6 @@ class JobOnWire(Struct, frozen=True, kw_only=True):
     submitted_at: datetime
 
 
-class JobEvent(Struct, frozen=True, kw_only=True):
-    """An event of a job that is watched; ``data`` is the job, as JSON."""
-
-    event: Literal["job"]
-    id: str
-    data: str
-
-
 class JobPage(Struct, frozen=True, kw_only=True):
     """Jobs, newest first; ``next`` is the cursor of the older ones, absent where there are none."""
 

@@ -9,5 +9,5 @@ from artifacts.oci.store import OciStore
 class MirroredRepository(MirroredStore[OciStore]):
     """As ``MirroredStore``, and also naming."""
 
-    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
-        return self._remote.name_manifest(tag, document)
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
+        return self._remote.name_manifest(tag, document, config)

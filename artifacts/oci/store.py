@@ -7,6 +7,7 @@ registry alone whose id the repository bears.
 """
 
 import builtins
+import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, describe, parse_digest
+from artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.files import open_regular
 from artifacts.leftovers import RemovedFiles
@@ -31,6 +32,8 @@ from artifacts.transfer.spools import spooled
 
 CLAIM: Final = "benchlock-registry"
 """The tag of the manifest that says whose repository it is, and the key of its annotation for that."""
+CLAIM_TYPE: Final = "application/vnd.benchlock.registry.v1+json"
+"""The artifact type of that manifest; those of version 0.1.0 have none, and count all the same."""
 
 
 class OciStore:
@@ -207,12 +210,24 @@ class OciStore:
         with self.writing():
             self._claim(self._owner)
 
-    def name_manifest(self, tag: str, document: OciManifest | OciIndex) -> Digest:
-        """Keep a manifest of blobs that are there under a tag; its digest."""
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
+        """Store a manifest of blobs that are there under a tag, and its ``config`` where only it names that.
+
+        Returns:
+            The digest of the manifest.
+        """
         assert document.media_type is not UNSET
         with self.writing():
             self._shelves.empty()
+            if config is not None:
+                self._put_small(config, f"the configuration of {tag}")
             return self._client.put_manifest(encode(document), document.media_type, tag)
+
+    def _put_small(self, content: bytes, name: str) -> None:
+        """Store a blob that no shelf names: a manifest does, and the blob is garbage when the manifest is gone."""
+        blob = Descriptor(digest_bytes(content), len(content))
+        if self._client.stat_blob(blob.digest) is None:
+            self._client.put_blob(io.BytesIO(content), blob, name=name)
 
     def _name(self, blob: Descriptor) -> None:
         with self._turn:
@@ -232,7 +247,7 @@ class OciStore:
     def _claim(self, owner: str) -> None:
         if not self._bears(owner):
             empty = self._shelves.empty()
-            claim = OciManifest(config=empty, layers=(empty,), annotations={CLAIM: owner})
+            claim = OciManifest(artifact_type=CLAIM_TYPE, config=empty, layers=(empty,), annotations={CLAIM: owner})
             self._client.put_manifest(encode(claim), MANIFEST, CLAIM)
             self._bears(owner)  # of two that claim at once, the one who came last has it
 

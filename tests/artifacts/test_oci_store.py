@@ -16,8 +16,9 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.oci.client import RegistryClient
+from artifacts.oci.documents import MANIFEST, OciManifest, decode, encode
 from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.store import OciStore
+from artifacts.oci.store import CLAIM, OciStore
 from artifacts.store import BlobNotFoundError, bring, verify
 from artifacts.trees import put_tree, verify_tree
 from registry.catalogue.catalogue import Catalogue
@@ -141,6 +142,19 @@ def test_garbage_is_collected_for_the_owner_alone(server: RegistryServer, tmp_pa
         pass
     with mine.collecting():
         pass
+
+
+def test_a_claim_has_an_artifact_type_and_counts_without_one(server: RegistryServer, tmp_path: Path) -> None:
+    mine, other = remote(server, tmp_path, owner="mine"), remote(server, tmp_path, owner="other")
+    mine.claim()
+    client = RegistryClient(mine.repository)
+    claim = decode(client.manifest(CLAIM), OciManifest, CLAIM)
+    assert claim.artifact_type == "application/vnd.benchlock.registry.v1+json"
+    older = OciManifest(config=claim.config, layers=claim.layers, annotations=claim.annotations)
+    client.put_manifest(encode(older), MANIFEST, CLAIM)
+    mine.claim()
+    with pytest.raises(RefusedError, match="belongs to another"):
+        other.claim()
 
 
 def test_a_registry_that_lets_nothing_be_deleted_says_so(tmp_path: Path) -> None:

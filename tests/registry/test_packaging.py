@@ -1,20 +1,23 @@
 """Published versions as OCI artifacts: what a registry holds, and what another client pulls."""
 
 import io
+import json
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import oras.client
 import pytest
+from jsonschema.validators import validator_for
 from sqlalchemy import Engine
 
 from api.cli.artifacts_commands import read_draft
 from api.wiring import now
-from artifacts.digest import digest_bytes
+from artifacts.digest import Descriptor, digest_bytes
 from artifacts.memory import MemoryStore
 from artifacts.oci import documents
 from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import OciIndex, OciManifest, decode
+from artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
 from artifacts.oci.reference import Repository
 from artifacts.oci.store import OciStore
 from artifacts.trees import put_tree
@@ -24,12 +27,13 @@ from registry.catalogue.database import open_engine
 from registry.manifests import Manifest
 from registry.manifests.identity import content, parse_published
 from registry.names import parse_reference
-from registry.packaging import packaged, tag_of
+from registry.packaging import package_version, tag_of
 from registry.publishing import publish
-from tests.support import tiny
+from tests.support import digits, tiny
 from tests.support.digits import GRAPH
 from tests.support.registry_server import RegistryServer
 
+CONFIG_SCHEMA: Final = Path(__file__).parents[1] / "cases" / "modelpack" / "config-schema.json"
 TAGS = (
     "framework-onnxruntime_1.31.1",
     "image-onnxruntime-cpu_1.0.0",
@@ -61,20 +65,62 @@ def test_each_version_has_a_tag(published: RegistryClient) -> None:
     assert {tag for tag in published.tags() if not tag.startswith("blobs-")} == set(TAGS)
 
 
+def read(client: RegistryClient, blob: Descriptor) -> bytes:
+    with client.open_blob(blob) as stream:
+        return stream.read()
+
+
 def test_a_model_is_a_model_pack(published: RegistryClient) -> None:
     found = document(published, "model-digits-onnx_1.0.0")
     assert found.artifact_type == "application/vnd.cncf.model.manifest.v1+json"
-    assert found.config.media_type == "application/vnd.benchlock.manifest.v1+json"
-    with published.open_blob(found.config.blob) as stream:
-        manifest = parse_published(stream.read())
-    assert (manifest.name, digest_bytes(content(manifest))) == ("digits-onnx", found.config.digest)
-    (layer,) = found.layers
+    assert found.config.media_type == "application/vnd.cncf.model.config.v1+json"
+    config = json.loads(read(published, found.config.blob))
+    check_config(config)
+    assert config == {
+        "descriptor": {"name": "digits-onnx", "version": "1.0.0", "licenses": ["Apache-2.0"]},
+        "config": {"format": "onnx"},
+        "modelfs": {"type": "layers", "diffIds": [layer.digest for layer in found.layers]},
+    }
+    layer, last = found.layers
     assert layer.media_type == "application/vnd.cncf.model.weight.v1.raw"
     assert layer.annotations == {
         "org.cncf.model.filepath": "digits.onnx",
         "org.opencontainers.image.title": "digits.onnx",
     }
     assert layer.digest == digest_bytes(GRAPH.read_bytes())
+    assert last.media_type == "application/vnd.cncf.model.doc.v1.raw"
+    assert (last.annotations or {})["org.cncf.model.filepath"] == "benchlock-manifest.json"
+    assert (found.annotations or {})["benchlock-manifest"] == last.digest
+    manifest = parse_published(read(published, last.blob))
+    assert (manifest.name, digest_bytes(content(manifest))) == ("digits-onnx", last.digest)
+
+
+def test_a_model_of_many_files_has_a_configuration_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_LARGEST_BATCH", 1200)
+    files = [
+        {"path": f"{number:02}.bin", "role": "weights", "sha256": f"{number:064x}", "size": 1} for number in range(9)
+    ]
+    taken = {"path": "benchlock-manifest.json", "role": "card", "sha256": "f" * 64, "size": 1}
+    packages = package_version(_model([*files, taken]), MemoryStore())
+    assert len(packages) > 2
+    for package in packages:
+        assert package.config is not None
+        config = json.loads(package.config)
+        check_config(config)
+        assert config["modelfs"]["diffIds"] == [layer.digest for layer in package.document.layers]
+        assert package.document.config.digest == digest_bytes(package.config)
+    layers = [layer for package in packages for layer in package.document.layers]
+    assert len({(layer.annotations or {})["org.cncf.model.filepath"] for layer in layers}) == len(layers) == 11
+
+
+def test_garbage_collection_leaves_configurations_alone(published: RegistryClient, tmp_path: Path) -> None:
+    store = OciStore(published, tmp_path / "lock")
+    config = document(published, "model-digits-onnx_1.0.0").config
+    assert config.digest not in set(store.list())
+    with store.collecting():
+        for digest in tuple(store.list()):
+            store.delete(digest)
+    check_config(json.loads(read(published, config.blob)))
 
 
 def test_each_file_of_a_tree_is_a_layer(published: RegistryClient) -> None:
@@ -158,6 +204,22 @@ def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
     assert {part.config for part in parts} == {parts[0].config}
 
 
+def test_a_model_that_was_named_in_the_older_form_is_read_and_named_anew(
+    published: RegistryClient, database: Engine, tmp_path: Path
+) -> None:
+    """Before, the manifest as published was the configuration of a model."""
+    tag, store = TAGS[3], OciStore(published, tmp_path / "lock")
+    found = document(published, tag)
+    graph, last = found.layers
+    config = OciDescriptor(media_type=packaging.CONFIG, digest=last.digest, size=last.size)
+    store.name_manifest(tag, OciManifest(artifact_type=found.artifact_type, config=config, layers=(graph,)))
+
+    assert parse_published(read(published, document(published, tag).config.blob)).name == "digits-onnx"
+    assert {graph.digest, last.digest} <= set(store.list())
+    publish(read_draft(tmp_path / "manifests" / "model.yaml"), store, Catalogue(database, now))
+    assert document(published, tag) == found
+
+
 def test_a_store_that_names_nothing_is_left_alone() -> None:
     packaging.name_version(MemoryStore(), _dataset("00" * 32, 1))
 
@@ -184,12 +246,25 @@ def test_a_tag_that_would_be_too_long_is_a_digest() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    (part,) = packaged(_dataset("00" * 32, 1, path="one.csv"), MemoryStore())
-    assert part.annotations == {
+    (part,) = package_version(_dataset("00" * 32, 1, path="one.csv"), MemoryStore())
+    assert part.document.annotations == {
         "org.opencontainers.image.title": "many",
         "org.opencontainers.image.version": "1.0.0",
         "org.opencontainers.image.licenses": "MIT",
     }
+
+
+def check_config(config: Any) -> None:  # noqa: ANN401 - a JSON value
+    """Validate a configuration against the schema that ModelPack publishes."""
+    schema = json.loads(CONFIG_SCHEMA.read_text())
+    validator_for(schema)(schema).validate(config)
+
+
+def _model(files: list[dict[str, Any]]) -> Manifest:
+    document = digits.model("many") | {"files": files}
+    document["framework"] = {"name": "onnxruntime", "version": "^1.20"}
+    made: Manifest = msgspec.convert(document, Manifest)
+    return made
 
 
 def _dataset(sha256: str, size: int, path: str = "tree/") -> Manifest:

@@ -5,11 +5,10 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
-from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 
 from api.dispatching import open_queue
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import ADMIN
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import LIST
@@ -56,22 +55,27 @@ _ENTRY = {
 
 TokenIn = Annotated[
     TokenRequest,
-    Body(description="The token to make.", examples=[Example(value={"name": "ci", "scopes": ["publish:acme"]})]),
+    Body(description="The token to make.", examples=[example({"name": "ci", "scopes": ["publish:acme"]})]),
 ]
 RotationIn = Annotated[
     RotationRequest,
-    Body(description="How the token goes on.", examples=[Example(value={"expires": "30d", "grace": "1h"})]),
+    Body(description="How the token goes on.", examples=[example({"expires": "30d", "grace": "1h"})]),
 ]
 IdIn = Annotated[
     str,
-    Parameter(description="Of the token, what stands after `token/`.", examples=[Example(value=_ID)], max_length=64),
+    Parameter(
+        description="The id of the token, with or without `token/`.",
+        examples=[example(f"token/{_ID}"), example(_ID)],
+        max_length=64,
+        schema_extra={"pattern": "^(token/)?[0-9a-z]{26}$"},
+    ),
 ]
 ActorIn = Annotated[
     str | None,
     Parameter(
         description="Only what they did: a token's id, `embedded`, `open` or `anonymous`.",
         required=False,
-        examples=[Example(value=f"token/{_ID}")],
+        examples=[example(f"token/{_ID}")],
         max_length=64,
     ),
 ]
@@ -92,7 +96,7 @@ def _tokens(service: Service) -> list[Any]:
         summary="Make a token",
         responses=answers(body=True, success={201: content(NewToken, "The token, shown this once.", _NEW)}),
     )
-    async def create(data: TokenIn) -> Response[bytes]:
+    async def create_token(data: TokenIn) -> Response[bytes]:
         """A token with these scopes. Its text is in this answer and nowhere else."""
         scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
         return _new(*await service.work.do(tokens.create, data.name, scopes, lifetime))
@@ -125,7 +129,7 @@ def _tokens(service: Service) -> list[Any]:
             success={201: content(NewToken, "The token with its new secret, shown this once.", _NEW)},
         ),
     )
-    async def rotate(token: IdIn, data: RotationIn) -> Response[bytes]:
+    async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
         """Give a token a new secret; the old one ends after `grace`. Its id, scopes, machines, jobs and runs stay."""
         lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
         found = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
@@ -145,7 +149,7 @@ def _tokens(service: Service) -> list[Any]:
             },
         ),
     )
-    async def revoke(token: IdIn) -> Revoked:
+    async def revoke_token(token: IdIn) -> Revoked:
         """End a token before its time, for ever. Its queued jobs are cancelled, and its workers' leases end.
 
         Other servers of this registry know of it after two seconds.
@@ -157,7 +161,7 @@ def _tokens(service: Service) -> list[Any]:
             pass
         return Revoked(token=id_, changed=changed)
 
-    return [create, list_tokens, rotate, revoke]
+    return [create_token, list_tokens, rotate_token, revoke_token]
 
 
 def _new(token: Token, secret: Secret) -> Response[bytes]:
@@ -176,7 +180,7 @@ def _log(service: Service) -> BaseRouteHandler:
         summary="Who did what",
         responses=answers("invalid-input", success={200: content(LogPage, "A page of it.", {"log": [_ENTRY]})}),
     )
-    async def read_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
+    async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
         """What was done or refused, newest first, with who did it and for which request."""
         most = bounded(limit, service.settings)
         before = None if cursor is None else key_of(cursor, 1)[0]
@@ -184,4 +188,4 @@ def _log(service: Service) -> BaseRouteHandler:
         entries, more = fit_page([entry_on_wire(one) for one in found], most, lambda one: cursor_of((one.id,)))
         return LogPage(log=entries, next=more)
 
-    return read_log
+    return read_audit_log

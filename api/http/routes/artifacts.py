@@ -4,11 +4,10 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Router, get
-from litestar.openapi.spec import Example
 from litestar.params import Parameter
 
 from api.http.conditional import JSON, Encoded, tagged
-from api.http.documented import answers, content, nothing
+from api.http.documented import answers, content, example, nothing
 from api.http.guards import READ
 from api.http.kept import Kept, UntilCommitted
 from api.http.pages import Cursor, Limit, bounded, fit_page
@@ -52,7 +51,7 @@ NameIn = Annotated[
     str,
     Parameter(
         description="NAME or NAMESPACE/NAME, and after `@` a version, a constraint, or `latest`.",
-        examples=[Example(value="acme/resnet8@1.0.0")],
+        examples=[example("acme/resnet8@1.0.0")],
         max_length=TARGET,
     ),
 ]
@@ -62,13 +61,13 @@ OptionalName = Annotated[
     Parameter(
         description="Only versions of this name.",
         required=False,
-        examples=[Example(value="acme/resnet8")],
+        examples=[example("acme/resnet8")],
         max_length=128,
     ),
 ]
 Namespace = Annotated[
     str | None,
-    Parameter(description="Only of this namespace.", required=False, examples=[Example(value="acme")], max_length=128),
+    Parameter(description="Only of this namespace.", required=False, examples=[example("acme")], max_length=128),
 ]
 
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final
 from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.params import HeaderParameter, Parameter
 from litestar.response.base import ASGIResponse
 
 from api.http.answers import on_error
 from api.http.conditional import FOR_EVER, is_known
-from api.http.documented import answers, content, nothing
+from api.http.documented import answers, content, example, nothing
 from api.http.guards import READ, UPLOAD
 from api.http.places import READ_BLOB, SEND
 from api.http.ranges import NotInContentError, asked_part
@@ -28,29 +28,36 @@ from artifacts.uploads import OutOfPlaceError
 _BYTES: Final = "application/octet-stream"
 _EXAMPLE: Final = digest_bytes(b"")
 
+_BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
+_UPLOAD_HEADERS: Final = {
+    "Location": "The path of the upload.",
+    "Range": "The bytes of the upload that are stored, as `0-END`.",
+    "Docker-Upload-UUID": "The id of the upload.",
+}
+
 _DIGEST: Final = {"pattern": "^sha256:[0-9a-f]{64}$"}
 """Described; it is this package's own parser that refuses, and says what to write."""
 
 DigestIn = Annotated[
-    str, Parameter(description="Of the whole blob.", examples=[Example(value=_EXAMPLE)], schema_extra=_DIGEST)
+    str, Parameter(description="Of the whole blob.", examples=[example(_EXAMPLE)], schema_extra=_DIGEST)
 ]
 UploadIn = Annotated[
     str,
     Parameter(
         description="The id of an upload, from its Location.",
-        examples=[Example(value="0" * 32)],
+        examples=[example("0" * 32)],
         schema_extra={"pattern": "^[0-9a-f]{32}$"},
     ),
 ]
 RangeIn = Annotated[
     str | None,
-    HeaderParameter(name="Range", description="One range of bytes.", examples=[Example(value="bytes=0-99")]),
+    HeaderParameter(name="Range", description="One range of bytes.", examples=[example("bytes=0-99")]),
 ]
 KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of what the client has.")]
 SameIn = Annotated[str | None, HeaderParameter(name="If-Range", description="The ETag of what the range is of.")]
 PlaceIn = Annotated[
     str | None,
-    HeaderParameter(name="Content-Range", description="Where the body belongs.", examples=[Example(value="0-99")]),
+    HeaderParameter(name="Content-Range", description="Where the body belongs.", examples=[example("0-99")]),
 ]
 Finished = Annotated[
     str | None,
@@ -67,7 +74,7 @@ class Sent(Operation):
     """An operation whose body is bytes, which no handler of ours is given whole."""
 
     def __post_init__(self) -> None:
-        some = OpenAPIMediaType(schema=Schema(content_media_type=_BYTES, examples=["bytes"]))
+        some = OpenAPIMediaType(schema=Schema(examples=["bytes"]))
         self.request_body = RequestBody(content={_BYTES: some}, description="Bytes of the blob.")
 
 
@@ -152,12 +159,16 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
             "integrity",
             body=True,
             success={
-                201: nothing("The blob is there, now or already: Location is its own."),
-                202: nothing("Go on at Location: PATCH pieces in their order, then PUT with the digest."),
+                201: nothing("The blob is there, now or already.", _BLOB_HEADERS),
+                202: nothing(
+                    "Go on at Location: PATCH pieces in their order, then PUT with the digest.", _UPLOAD_HEADERS
+                ),
             },
         ),
     )
-    async def begin(request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None) -> ASGIResponse:
+    async def begin_upload(
+        request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None
+    ) -> ASGIResponse:
         """Begin to send a blob in pieces, or send it in this one request, with `digest`."""
         if mount is not None and await uploading.has(parse_digest(mount)):
             return _created(parse_digest(mount))
@@ -165,7 +176,7 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
             return _under_way(await uploading.begin(), 0)
         return _created(await uploading.take(request, parse_digest(digest)))
 
-    return [begin, *_going_on(uploading)]
+    return [begin_upload, *_going_on(uploading)]
 
 
 def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
@@ -181,10 +192,12 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
             "refused",
             "range-not-satisfiable",
             body=True,
-            success={202: nothing("It is kept; Range says how far the upload came.")},
+            success={202: nothing("It is kept; Range says how far the upload came.", _UPLOAD_HEADERS)},
         ),
     )
-    async def send_piece(upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None) -> ASGIResponse:
+    async def append_to_upload(
+        upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None
+    ) -> ASGIResponse:
         """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
         return _under_way(upload, await uploading.append(request, upload, place))
 
@@ -201,10 +214,10 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
             "range-not-satisfiable",
             "integrity",
             body=True,
-            success={201: nothing("The blob is there: Location is its own.")},
+            success={201: nothing("The blob is there.", _BLOB_HEADERS)},
         ),
     )
-    async def finish(
+    async def finish_upload(
         upload: UploadIn, digest: DigestIn, request: Request[Any, Any, Any], place: PlaceIn = None
     ) -> ASGIResponse:
         """Append the body, if there is one, and make all that came the blob of that digest, if it is.
@@ -213,7 +226,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
         """
         return _created(await uploading.append_last(request, upload, parse_digest(digest), place))
 
-    return [send_piece, finish, *_under_control(uploading)]
+    return [append_to_upload, finish_upload, *_under_control(uploading)]
 
 
 def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
@@ -224,9 +237,9 @@ def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
         opt=UPLOAD,
         status_code=204,
         summary="See how far an upload came",
-        responses=answers("unknown-name", success={204: nothing("Range says how far.")}),
+        responses=answers("unknown-name", success={204: nothing("Range says how far.", _UPLOAD_HEADERS)}),
     )
-    async def see(upload: UploadIn) -> Response[None]:
+    async def read_upload(upload: UploadIn) -> Response[None]:
         """What is on the server's disk; `0-0` is one byte, or none."""
         return Response(None, headers=_progress(upload, await uploading.offset(upload)))
 
@@ -236,11 +249,11 @@ def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
         summary="Give up an upload",
         responses=answers("unknown-name", "refused", success={204: nothing("It is gone.")}),
     )
-    async def give_up(upload: UploadIn) -> None:
+    async def cancel_upload(upload: UploadIn) -> None:
         """Forget what came."""
         await uploading.give_up(upload)
 
-    return [see, give_up]
+    return [read_upload, cancel_upload]
 
 
 def _bytes(description: str) -> ResponseSpec:

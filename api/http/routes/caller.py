@@ -20,9 +20,9 @@ def routes(_: Service) -> Router:
         summary="Who asks?",
         responses=answers(success={200: content(Caller, "Who it is, and what they may do.", _CALLER)}),
     )
-    async def caller() -> Caller:
+    async def read_caller() -> Caller:
         """The token that the request brought, by its id, and its scopes."""
         who = acting()
         return Caller(id=who.id, scopes=tuple(sorted(who.scopes.texts)))
 
-    return Router("", route_handlers=[caller], tags=["access"])
+    return Router("", route_handlers=[read_caller], tags=["access"])

@@ -102,7 +102,7 @@ def routes(service: Service) -> Router:
         summary="Is it alive?",
         responses=answers(public=True, success={200: content(Health, "It lives.", example)}),
     )
-    async def alive() -> Health:
+    async def read_health() -> Health:
         """Answers as long as the process does; nothing else is looked at."""
         return health
 
@@ -113,7 +113,7 @@ def routes(service: Service) -> Router:
         summary="Can it work?",
         responses=answers(public=True, success={200: content(Health, "Database and store answer.", example)}),
     )
-    async def ready() -> Health:
+    async def read_readiness() -> Health:
         """Answers where the database and the store do, or did a moment ago; 503 says which does not.
 
         It is also 503 while the database's schema has another revision than this build needs. `status` is `low-space`
@@ -130,11 +130,11 @@ def routes(service: Service) -> Router:
             success={200: content(str, "Prometheus' text format.", "benchlock_requests_under_way 1.0\n", _METRICS)}
         ),
     )
-    async def metrics() -> Response[bytes]:
+    async def read_metrics() -> Response[bytes]:
         """Requests by route and status, their duration, and the process."""
         return Response(service.tally.text(), media_type=_METRICS)
 
-    return Router("", route_handlers=[alive, ready, metrics], tags=["health"])
+    return Router("", route_handlers=[read_health, read_readiness, read_metrics], tags=["health"])
 
 
 def _ask_database(registry: Registry) -> None:

@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 from litestar import Litestar, Router, post, put
-from litestar.openapi.spec import Example
 from litestar.params import Body
 
 from api.dispatching import open_queue
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import RUN
 from api.http.logs import log
 from api.http.routes.runs import BEGUN, OVER, RunIn
@@ -29,8 +28,8 @@ from registry.lockfile import load
 
 _HOLD = {"run": BEGUN["id"], "seconds": 60.0}
 
-BegunIn = Annotated[wire.RunBegun, Body(examples=[Example(value=BEGUN)])]
-OverIn = Annotated[wire.RunOver, Body(examples=[Example(value=OVER)])]
+BegunIn = Annotated[wire.RunBegun, Body(examples=[example(BEGUN)])]
+OverIn = Annotated[wire.RunOver, Body(examples=[example(OVER)])]
 
 
 def routes(service: Service) -> Router:
@@ -47,7 +46,7 @@ def routes(service: Service) -> Router:
             "unknown-name", "refused", body=True, success={201: content(wire.Hold, "It is recorded and held.", _HOLD)}
         ),
     )
-    async def begin(data: BegunIn) -> wire.Hold:
+    async def begin_run(data: BegunIn) -> wire.Hold:
         """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
         await service.prompt.do(held.start, wire.start_of(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
@@ -60,7 +59,7 @@ def routes(service: Service) -> Router:
             "unknown-name", "refused", "invalid-input", success={200: content(wire.Hold, "It is held.", _HOLD)}
         ),
     )
-    async def renew(run_id: RunIn) -> wire.Hold:
+    async def renew_run(run_id: RunIn) -> wire.Hold:
         """Renews the hold; a run whose hold has ended is recorded as abandoned, and 409 says so."""
         id_ = parse_run_id(f"run/{run_id}")
         await service.prompt.do(held.renew, id_)
@@ -79,12 +78,15 @@ def routes(service: Service) -> Router:
             success={200: content(wire.RunOnWire, "The run, as it is recorded.", RUN_EXAMPLE)},
         ),
     )
-    async def end(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
+    async def end_run(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
         """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
         return await service.ends.do(_ended, registry, held, run_id, data)
 
     return Router(
-        "", route_handlers=[begin, renew, end], tags=["runs"], request_max_body_size=service.settings.largest_body
+        "",
+        route_handlers=[begin_run, renew_run, end_run],
+        tags=["runs"],
+        request_max_body_size=service.settings.largest_body,
     )
 
 

@@ -9,13 +9,12 @@ import msgspec
 from litestar import HttpMethod, Request, Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import Example
 from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
 from api.dispatching import open_queue
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
 from api.http.pages import Cursor, Limit, bounded, fit_page
@@ -65,15 +64,19 @@ _WHY = {
 }
 
 _ID_DIGITS: Final = 16
-_EVENT = {"event": "job", "id": "4f53cda18c2baa0c", "data": msgspec.json.encode(JOB).decode()}
+_EVENT_ID = "4f53cda18c2baa0c"
+_EVENTS = f"id: {_EVENT_ID}\nevent: job\ndata: {msgspec.json.encode(JOB).decode()}\n\n"
 
 JobIn = Annotated[
     str,
     Parameter(
-        description="The 26 characters of its id.", max_length=30, examples=[Example(value=_ID.removeprefix("job/"))]
+        description="Its id, with or without `job/`.",
+        max_length=30,
+        examples=[example(_ID), example(_ID.removeprefix("job/"))],
+        schema_extra={"pattern": "^(job/)?[0-9a-hjkmnp-tv-z]{26}$"},
     ),
 ]
-AskedIn = Annotated[wire.JobAsked, Body(examples=[Example(value={"lock": _LOCK}), Example(value={"request": REQUEST})])]
+AskedIn = Annotated[wire.JobAsked, Body(examples=[example({"lock": _LOCK}), example({"request": REQUEST})])]
 LastIn = Annotated[
     str | None,
     HeaderParameter(
@@ -81,7 +84,7 @@ LastIn = Annotated[
         max_length=64,
         description="The id of the last event that was heard.",
         required=False,
-        examples=[Example(value=_EVENT["id"])],
+        examples=[example(_EVENT_ID)],
     ),
 ]
 StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
@@ -112,7 +115,7 @@ def _changing(service: Service, queue: Queue) -> list[Any]:
             success=_job(201),
         ),
     )
-    async def submit(data: AskedIn) -> wire.JobOnWire:
+    async def submit_job(data: AskedIn) -> wire.JobOnWire:
         """A `lock` that is kept here, run once; of a `request` the lock is made and kept, as by `POST /v1/locks`.
 
         409 with `conflict` says why nothing answers the request; `explanation` who may take the job.
@@ -126,11 +129,11 @@ def _changing(service: Service, queue: Queue) -> list[Any]:
         summary="Cancel a job",
         responses=answers("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def cancel(job_id: JobIn) -> wire.JobOnWire:
+    async def cancel_job(job_id: JobIn) -> wire.JobOnWire:
         """At once where no worker has it, else as soon as its worker hears of it; an ended one stays as it is."""
         return wire.job_on_wire(await work.do(queue.cancel, _id(job_id)))
 
-    return [submit, cancel]
+    return [submit_job, cancel_job]
 
 
 def _looking(service: Service, queue: Queue) -> list[Any]:
@@ -156,7 +159,7 @@ def _looking(service: Service, queue: Queue) -> list[Any]:
         summary="Read a job",
         responses=answers("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def read(job_id: JobIn) -> wire.JobOnWire:
+    async def read_job(job_id: JobIn) -> wire.JobOnWire:
         """Where it is, or how it ended."""
         return wire.job_on_wire(await work.do(queue.job, _id(job_id)))
 
@@ -166,11 +169,11 @@ def _looking(service: Service, queue: Queue) -> list[Any]:
         summary="Why is a job where it is?",
         responses=answers("unknown-name", "invalid-input", success={200: content(wire.ExplanationTold, "Why.", _WHY)}),
     )
-    async def explain(job_id: JobIn) -> wire.ExplanationTold:
+    async def explain_job(job_id: JobIn) -> wire.ExplanationTold:
         """What each machine lacks for it, the nearest first."""
         return wire.explanation_on_wire(await work.do(queue.explain, _id(job_id)))
 
-    return [list_jobs, read, explain, _watching(service, queue)]
+    return [list_jobs, read_job, explain_job, _watching(service, queue)]
 
 
 def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
@@ -182,10 +185,12 @@ def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
         responses=answers(
             "unknown-name",
             "invalid-input",
-            success={200: content(wire.JobEvent, "An event `job` a change, to its end.", _EVENT, "text/event-stream")},
+            success={
+                200: content(Any, "An event `job` for each change, with the job as JSON.", _EVENTS, "text/event-stream")
+            },
         ),
     )
-    async def watch(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
+    async def watch_job(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
         """Server-sent events: the job as it is, and again whenever it changes, until it is over.
 
         Each event has an `id`: whoever was cut off sends the last one as `Last-Event-ID`, and hears of what is new.
@@ -196,7 +201,7 @@ def _watching(service: Service, queue: Queue) -> BaseRouteHandler:
             return ServerSentEvent(iter(()))
         return ServerSentEvent(_events(service, queue, id_, last))
 
-    return watch
+    return watch_job
 
 
 async def _events(

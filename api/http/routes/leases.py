@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from litestar import Router, get, patch, post, put
-from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 
 from api.dispatching import open_queue
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import LIST, WAIT
@@ -78,20 +77,20 @@ NameIn = Annotated[
     Parameter(
         description="The machine's name.",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        examples=[Example(value=_MACHINE)],
+        examples=[example(_MACHINE)],
     ),
 ]
 FenceIn = Annotated[
     str,
-    Parameter(description="The lease's fence.", pattern=r"^[0-9]{1,18}$", examples=[Example(value="7")]),
+    Parameter(description="The lease's fence.", pattern=r"^[0-9]{1,18}$", examples=[example("7")]),
 ]
-EnrolIn = Annotated[wire.Enrolment, Body(examples=[Example(value={"boot": _BOOT, "facts": _FACTS})])]
-DrainIn = Annotated[wire.Draining, Body(examples=[Example(value={"draining": "its owner wants it"})])]
-LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[Example(value={"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
-BeatIn = Annotated[wire.Beating, Body(examples=[Example(value={"phase": "measuring"})])]
-BeginIn = Annotated[RunBegun, Body(examples=[Example(value=BEGUN)])]
-CommitIn = Annotated[wire.Committed, Body(examples=[Example(value={"run": JOB["run"], "end": _END})])]
-ReleaseIn = Annotated[wire.Release, Body(examples=[Example(value={"ended": "returned", "reason": "asked to end"})])]
+EnrolIn = Annotated[wire.Enrolment, Body(examples=[example({"boot": _BOOT, "facts": _FACTS})])]
+DrainIn = Annotated[wire.Draining, Body(examples=[example({"draining": "its owner wants it"})])]
+LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
+BeatIn = Annotated[wire.Beating, Body(examples=[example({"phase": "measuring"})])]
+BeginIn = Annotated[RunBegun, Body(examples=[example(BEGUN)])]
+CommitIn = Annotated[wire.Committed, Body(examples=[example({"run": JOB["run"], "end": _END})])]
+ReleaseIn = Annotated[wire.Release, Body(examples=[example({"ended": "returned", "reason": "asked to end"})])]
 
 
 def routes(service: Service) -> Router:
@@ -110,7 +109,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="The queue's name",
         responses=answers(success={200: content(wire.QueueTold, "Its name.", {"name": _LEASE["queue"]})}),
     )
-    async def name() -> wire.QueueTold:
+    async def read_queue() -> wire.QueueTold:
         """What the containers of its workers carry as a label."""
         return wire.QueueTold(name=await work.do(queue.name))
 
@@ -122,7 +121,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
             "invalid-input", success={200: content(wire.MachinePage, "A page of machines.", {"machines": [_KNOWN]})}
         ),
     )
-    async def machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
+    async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
         """Every machine that ever was enrolled, by name."""
         most = bounded(limit, service.settings)
         after = None if cursor is None else MachineId(key_of(cursor, 1)[0])
@@ -138,7 +137,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="Enrol a machine",
         responses=answers("invalid-input", "refused", body=True),
     )
-    async def enrol(name: NameIn, data: EnrolIn) -> None:
+    async def enroll_machine(name: NameIn, data: EnrolIn) -> None:
         """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
         await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock)
 
@@ -149,7 +148,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="A machine asks for no more work",
         responses=answers("invalid-input"),
     )
-    async def depart(name: NameIn) -> None:
+    async def sign_off_machine(name: NameIn) -> None:
         """It counts as gone until it is heard of again; nothing happens where it is not known, or has a lease."""
         await work.do(queue.depart, MachineId(name))
 
@@ -160,11 +159,11 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="Drain or resume a machine",
         responses=answers("unknown-name", "invalid-input", body=True),
     )
-    async def drain(name: NameIn, data: DrainIn) -> None:
+    async def drain_machine(name: NameIn, data: DrainIn) -> None:
         """Give it no more jobs, or some again."""
         await work.do(queue.drain, MachineId(name), data.draining)
 
-    return [name, machines, enrol, depart, drain]
+    return [read_queue, list_machines, enroll_machine, sign_off_machine, drain_machine]
 
 
 def _leases(service: Service, queue: Queue) -> list[Any]:
@@ -188,7 +187,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             "unknown-name", body=True, success={200: content(wire.LeaseAnswer, "A lease, or none.", {"lease": _LEASE})}
         ),
     )
-    async def lease(data: LeaseIn) -> wire.LeaseAnswer:
+    async def request_lease(data: LeaseIn) -> wire.LeaseAnswer:
         """A job that the machine may take, waiting for one up to `wait` seconds."""
         found = await wait(data)
         return wire.LeaseAnswer(lease=None if found is None else wire.lease_on_wire(found))
@@ -199,7 +198,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         summary="Does a lease hold?",
         responses=answers("invalid-input", success={200: content(wire.Holding, "Whether.", {"holds": True})}),
     )
-    async def holds(fence: FenceIn) -> wire.Holding:
+    async def read_lease(fence: FenceIn) -> wire.Holding:
         """Asked by whoever finds a container that carries its fence."""
         return wire.Holding(holds=await service.prompt.do(queue.holds, _fence(fence)))
 
@@ -211,7 +210,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             "invalid-input", body=True, success={200: content(wire.Beaten, "Go on?", {"answer": "keep"})}
         ),
     )
-    async def beat(fence: FenceIn, data: BeatIn) -> wire.Beaten:
+    async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.Beaten:
         """For its length from now on; `cancel` and `lost` say to end what runs under it."""
         return wire.Beaten(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
 
@@ -222,11 +221,11 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         summary="Give a lease back",
         responses=answers("invalid-input", body=True),
     )
-    async def release(fence: FenceIn, data: ReleaseIn) -> None:
+    async def release_lease(fence: FenceIn, data: ReleaseIn) -> None:
         """Without a result; nothing happens where it holds no more."""
         await service.prompt.do(queue.release, _fence(fence), data.ended, data.reason)
 
-    return [lease, holds, beat, release]
+    return [request_lease, read_lease, renew_lease, release_lease]
 
 
 def _runs(service: Service, queue: Queue) -> list[Any]:
@@ -244,7 +243,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
             success={200: content(wire.Began, "The start as recorded, or null: the lease is over.", {"start": BEGUN})},
         ),
     )
-    async def begin(fence: FenceIn, data: BeginIn) -> wire.Began:
+    async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
         """The same start again changes nothing; its `attempt` is counted here."""
         started = await service.prompt.do(queue.begin, _fence(fence), start_of(data))
         return wire.Began(start=None if started is None else begun_on_wire(started))
@@ -262,7 +261,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
             success={200: content(wire.JobOnWire, "What becomes of the job.", JOB)},
         ),
     )
-    async def commit(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
+    async def commit_lease_run(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
         """The run's end and the job's next state, at once; 409 where it ended otherwise, or with its lease.
 
         What the end names is sent before (`/v1/blobs`). The same again has the same answer.
@@ -271,7 +270,7 @@ def _runs(service: Service, queue: Queue) -> list[Any]:
         asked = (service.registry, queue, _fence(fence), RunId(data.run), end)
         return wire.job_on_wire(await service.ends.do(_committed, *asked))
 
-    return [begin, commit]
+    return [begin_lease_run, commit_lease_run]
 
 
 def _fence(text: str) -> Fence:

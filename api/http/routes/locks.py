@@ -7,12 +7,11 @@ import msgspec
 from litestar import Request as HttpRequest
 from litestar import Router, get, post
 from litestar.handlers import BaseRouteHandler
-from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
-from api.http.documented import answers, content, nothing
+from api.http.documented import answers, content, example, nothing
 from api.http.guards import READ, RUN
 from api.http.making import make_lock
 from api.http.places import ASK
@@ -58,19 +57,19 @@ _KEPT = {"lock": _ID + "0" * 64, "text": _LOCK, "warnings": []}
 _CHANGE = {"subject": "model/acme/resnet8", "before": "1.0.0", "after": "1.1.0", "details": ["weights changed"]}
 _WHY = {"prose": "framework/onnxruntime 1.20.0 …", "why": {"kind": "framework", "name": "onnxruntime"}}
 
-QuestionIn = Annotated[wire.Question, Body(examples=[Example(value={"request": REQUEST, "preferences": [_PREFERRED]})])]
-GivenIn = Annotated[wire.Given, Body(examples=[Example(value={"request": REQUEST}), Example(value={"text": _LOCK})])]
-CheckedIn = Annotated[wire.Checked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "request": REQUEST})])]
+QuestionIn = Annotated[wire.Question, Body(examples=[example({"request": REQUEST, "preferences": [_PREFERRED]})])]
+GivenIn = Annotated[wire.Given, Body(examples=[example({"request": REQUEST}), example({"text": _LOCK})])]
+CheckedIn = Annotated[wire.Checked, Body(examples=[example({"lock": _ID + "1c2ab5b6", "request": REQUEST})])]
 WhyIn = Annotated[
-    wire.WhyAsked, Body(examples=[Example(value={"lock": _ID + "1c2ab5b6", "target": "framework/onnxruntime"})])
+    wire.WhyAsked, Body(examples=[example({"lock": _ID + "1c2ab5b6", "target": "framework/onnxruntime"})])
 ]
-TwoIn = Annotated[wire.TwoLocks, Body(examples=[Example(value={"before": _ID + "1c2ab5b6", "after": _LOCK})])]
+TwoIn = Annotated[wire.TwoLocks, Body(examples=[example({"before": _ID + "1c2ab5b6", "after": _LOCK})])]
 IdIn = Annotated[
     str,
     Parameter(
         description="The lock's id, or at least the first 8 of its hex digits.",
         max_length=len(_ID) + 64,
-        examples=[Example(value="sha256:1c2ab5b6")],
+        examples=[example("sha256:1c2ab5b6")],
     ),
 ]
 
@@ -88,7 +87,7 @@ def routes(service: Service) -> Router:
             "conflict", "unknown-name", body=True, success={200: content(wire.Resolved, "What answers it.", _RESOLVED)}
         ),
     )
-    async def resolve(data: QuestionIn) -> wire.Resolved:
+    async def resolve_request(data: QuestionIn) -> wire.Resolved:
         """Which versions answer the request; 409 with `conflict` says why none do. Writes nothing."""
         return await service.ask.do(_resolved, registry, data)
 
@@ -106,13 +105,13 @@ def routes(service: Service) -> Router:
             success={201: content(wire.KeptLock, "The lock, kept.", _KEPT)},
         ),
     )
-    async def lock(data: GivenIn) -> wire.KeptLock:
+    async def create_lock(data: GivenIn) -> wire.KeptLock:
         """From a `request`, the lock that answers it; a `text` is kept as it is. The same again changes nothing."""
         return await service.ask.do(_locked, service, data)
 
     return Router(
         "",
-        route_handlers=[resolve, lock, _reading(service), *_questions(service)],
+        route_handlers=[resolve_request, create_lock, _reading(service), *_questions(service)],
         tags=["locks"],
         request_max_body_size=service.settings.largest_body,
     )
@@ -134,7 +133,7 @@ def _reading(service: Service) -> BaseRouteHandler:
             },
         ),
     )
-    async def read(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Encoded:
+    async def read_lock(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> Encoded:
         """A lock by its id, or what its id alone begins with."""
         id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
         is_toml = TOML in request.headers.get("accept", "")
@@ -146,7 +145,7 @@ def _reading(service: Service) -> BaseRouteHandler:
         caching = FOR_EVER if lock_id == id_ else MUST_ASK  # another lock may begin so one day
         return tagged(text, tag, request.headers.get("if-none-match"), caching, media_type, vary="Accept")
 
-    return read
+    return read_lock
 
 
 def _questions(service: Service) -> list[Any]:
@@ -165,7 +164,7 @@ def _questions(service: Service) -> list[Any]:
             success={200: content(wire.FreshnessFound, "Whether it does.", _STALE)},
         ),
     )
-    async def check(data: CheckedIn) -> wire.FreshnessFound:
+    async def check_lock_freshness(data: CheckedIn) -> wire.FreshnessFound:
         """A newer version makes no lock stale; `reasons` say what does."""
         return await service.ask.do(_checked, registry, data)
 
@@ -176,7 +175,7 @@ def _questions(service: Service) -> list[Any]:
         summary="Why has a lock this version?",
         responses=answers("unknown-name", "integrity", body=True, success={200: content(wire.WhyTold, "Why.", _WHY)}),
     )
-    async def why(data: WhyIn) -> wire.WhyTold:
+    async def explain_lock(data: WhyIn) -> wire.WhyTold:
         """Why the lock has this version of an artifact, and why no newer one."""
         return await service.ask.do(_why, registry, data)
 
@@ -192,11 +191,11 @@ def _questions(service: Service) -> list[Any]:
             success={200: content(wire.ChangesTold, "The changes.", {"changes": [_CHANGE]})},
         ),
     )
-    async def difference(data: TwoIn) -> wire.ChangesTold:
+    async def compare_locks(data: TwoIn) -> wire.ChangesTold:
         """The changes by artifact; none where it is the same lock."""
         return await service.ask.do(_changes, registry, data)
 
-    return [check, why, difference]
+    return [check_lock_freshness, explain_lock, compare_locks]
 
 
 def _resolved(registry: Registry, data: wire.Question) -> wire.Resolved:

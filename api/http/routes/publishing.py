@@ -4,12 +4,11 @@ from typing import Annotated
 
 import msgspec
 from litestar import Router, post
-from litestar.openapi.spec import Example
 from litestar.params import Body
 from msgspec import UNSET
 
 from api.http.conditional import JSON, Encoded
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import PUBLISH
 from api.http.places import LONG_BODY
 from api.http.service import Service
@@ -41,8 +40,8 @@ _PUBLISHED = {
 _YANK = {"target": "model/acme/resnet8@1.0.0", "reason": "trained on the test split", "undo": False}
 _YANKED = {"target": "model/acme/resnet8@1.0.0", "yanked": True, "changed": True}
 
-PublicationIn = Annotated[Publication, Body(examples=[Example(value=_PUBLICATION)])]
-YankIn = Annotated[Yank, Body(examples=[Example(value=_YANK)])]
+PublicationIn = Annotated[Publication, Body(examples=[example(_PUBLICATION)])]
+YankIn = Annotated[Yank, Body(examples=[example(_YANK)])]
 
 
 def routes(service: Service) -> Router:
@@ -74,7 +73,7 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def publish(data: PublicationIn) -> Encoded:
+    async def publish_version(data: PublicationIn) -> Encoded:
         """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first.
 
         Files are read by a process with limits: 1 GiB of memory, 60 seconds of processor time, 300 seconds.
@@ -95,13 +94,13 @@ def routes(service: Service) -> Router:
         summary="Yank a version, or undo it",
         responses=answers("unknown-name", body=True, success={200: content(Yanked, "So it is.", _YANKED)}),
     )
-    async def yank(data: YankIn) -> Yanked:
+    async def yank_version(data: YankIn) -> Yanked:
         """Hides a version from new resolutions; locks that name it still run."""
         return await service.work.do(marked, data)
 
     return Router(
         "",
-        route_handlers=[publish, yank],
+        route_handlers=[publish_version, yank_version],
         tags=["artifacts"],
         request_max_body_size=service.settings.largest_publication,
     )

@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import Request, Router, get, post
 from litestar.handlers import BaseRouteHandler
-from litestar.openapi.spec import Example
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
-from api.http.documented import answers, content, nothing
+from api.http.documented import answers, content, example, nothing
 from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import LIST
@@ -83,24 +82,23 @@ _COMPARISON = {
 RunIn = Annotated[
     str,
     Parameter(
-        description="The 26 characters of its id.", max_length=30, examples=[Example(value=_ID.removeprefix("run/"))]
+        description="Its id, with or without `run/`.",
+        max_length=30,
+        examples=[example(_ID), example(_ID.removeprefix("run/"))],
+        schema_extra={"pattern": "^(run/)?[0-9a-hjkmnp-tv-z]{26}$"},
     ),
 ]
 LockOf = Annotated[
     str | None,
-    Parameter(
-        description="Only of the lock with this id.", required=False, max_length=71, examples=[Example(value=_LOCK)]
-    ),
+    Parameter(description="Only of the lock with this id.", required=False, max_length=71, examples=[example(_LOCK)]),
 ]
 OutcomeIs = Annotated[
     Literal["done", "failed", "abandoned", "cancelled"] | None,
     Parameter(description="Only with this outcome.", required=False),
 ]
-RunsIn = Annotated[told.RunsAsked, Body(examples=[Example(value={"runs": [_ID, _ID]})])]
-HideIn = Annotated[
-    wire.HideRequest, Body(examples=[Example(value={"target": _ID, "reason": "ran on a throttled host"})])
-]
-VerdictIn = Annotated[told.VerdictAsked, Body(examples=[Example(value={"run": _ID, "against": _ID})])]
+RunsIn = Annotated[told.RunsAsked, Body(examples=[example({"runs": [_ID, _ID]})])]
+HideIn = Annotated[wire.HideRequest, Body(examples=[example({"target": _ID, "reason": "ran on a throttled host"})])]
+VerdictIn = Annotated[told.VerdictAsked, Body(examples=[example({"run": _ID, "against": _ID})])]
 
 
 def routes(service: Service) -> Router:
@@ -129,7 +127,7 @@ def routes(service: Service) -> Router:
         summary="Count the runs of a lock",
         responses=answers("invalid-input", success={200: content(wire.RunCount, "How many.", {"count": 3})}),
     )
-    async def count(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
+    async def count_runs(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
         """Whatever their outcome, those that are running too."""
         return wire.RunCount(count=await service.work.do(registry.records.count, parse_digest(lock)))
 
@@ -146,7 +144,7 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def read(run_id: RunIn, request: Request[Any, Any, Any]) -> Encoded:
+    async def read_run(run_id: RunIn, request: Request[Any, Any, Any]) -> Encoded:
         """One run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
         text = service.kept.get(id_)
@@ -161,7 +159,7 @@ def routes(service: Service) -> Router:
             service.kept.put(id_, text, len(text))
         return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)
 
-    handlers = [list_runs, count, read, _hiding(service), *_judgements(service)]
+    handlers = [list_runs, count_runs, read_run, _hiding(service), *_judgements(service)]
     return Router("", route_handlers=handlers, tags=["runs"])
 
 
@@ -180,14 +178,14 @@ def _hiding(service: Service) -> BaseRouteHandler:
         summary="Hide a run, or show it again",
         responses=answers("unknown-name", body=True, success={200: content(wire.HideResult, "Done.", _HIDDEN)}),
     )
-    async def hide(data: HideIn) -> wire.HideResult:
+    async def hide_run(data: HideIn) -> wire.HideResult:
         """Hides a run from lists, comparisons and verdicts, and from everybody but administrators.
 
         Its record and its blobs stay as they are.
         """
         return await service.work.do(mark, data)
 
-    return hide
+    return hide_run
 
 
 def _judgements(service: Service) -> list[Any]:
@@ -203,7 +201,7 @@ def _judgements(service: Service) -> list[Any]:
             "unknown-name", body=True, success={200: content(told.ComparisonTold, "How they compare.", _COMPARISON)}
         ),
     )
-    async def compare(data: RunsIn) -> told.ComparisonTold:
+    async def compare_runs(data: RunsIn) -> told.ComparisonTold:
         """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable."""
         return await service.work.do(_compared, registry, data)
 
@@ -219,11 +217,11 @@ def _judgements(service: Service) -> list[Any]:
             success={200: content(told.VerdictTold, "The verdict.", _VERDICT)},
         ),
     )
-    async def verdict(data: VerdictIn) -> told.VerdictTold:
+    async def judge_run(data: VerdictIn) -> told.VerdictTold:
         """Holds a run against an earlier one of the same lock, predictions and all."""
         return await service.work.do(_judged, registry, data)
 
-    return [compare, verdict]
+    return [compare_runs, judge_run]
 
 
 def _page(registry: Registry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:

@@ -3,11 +3,10 @@
 from typing import Annotated
 
 from litestar import Router, post
-from litestar.openapi.spec import Example
 from litestar.params import Body
 
 from api.client.embedded import EmbeddedRegistry
-from api.http.documented import answers, content
+from api.http.documented import answers, content, example
 from api.http.guards import ADMIN, PUBLISH
 from api.http.service import Service
 from api.wire import upkeep as wire
@@ -33,9 +32,9 @@ _BROUGHT = {
 _VERIFIED = {"blobs": 12, "damaged": []}
 _COLLECTED = {"blobs": 3, "bytes": 4096, "dry_run": False, "local": None, "leftovers": {"files": 2, "bytes": 1024}}
 
-BundleIn = Annotated[wire.BundleSent, Body(examples=[Example(value={"blob": _DIGEST})])]
-VerifyIn = Annotated[wire.ToVerify, Body(examples=[Example(value={"targets": ["model/acme/resnet8@1.0.0"]})])]
-CollectIn = Annotated[wire.ToCollect, Body(examples=[Example(value={"dry_run": True})])]
+BundleIn = Annotated[wire.BundleSent, Body(examples=[example({"blob": _DIGEST})])]
+VerifyIn = Annotated[wire.ToVerify, Body(examples=[example({"targets": ["model/acme/resnet8@1.0.0"]})])]
+CollectIn = Annotated[wire.ToCollect, Body(examples=[example({"dry_run": True})])]
 
 
 def routes(service: Service) -> Router:
@@ -52,7 +51,7 @@ def routes(service: Service) -> Router:
             "missing-blobs", "integrity", body=True, success={200: content(wire.BundleTold, "What came.", _BROUGHT)}
         ),
     )
-    async def take_in(data: BundleIn) -> wire.BundleTold:
+    async def import_bundle(data: BundleIn) -> wire.BundleTold:
         """Checks a bundle that was sent as a blob, and takes in its blobs, lock and runs; no name here changes.
 
         It brings artifacts, and a lock with runs: that needs `publish` for the former, and `run` for the latter.
@@ -71,7 +70,7 @@ def routes(service: Service) -> Router:
             success={200: content(wire.VerifiedTold, "What it found.", _VERIFIED)},
         ),
     )
-    async def verify(data: VerifyIn) -> wire.VerifiedTold:
+    async def verify_bytes(data: VerifyIn) -> wire.VerifiedTold:
         """Reads what the targets name, or everything, and compares it with its digests."""
         return await service.long.do(_looked, registry, embedded, data)
 
@@ -84,14 +83,14 @@ def routes(service: Service) -> Router:
             "integrity", body=True, success={200: content(wire.CollectedTold, "What went, or would go.", _COLLECTED)}
         ),
     )
-    async def collect(data: CollectIn) -> wire.CollectedTold:
+    async def collect_garbage(data: CollectIn) -> wire.CollectedTold:
         """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day.
 
         `leftovers` are unfinished files of writers that were killed, which go too.
         """
         return await service.long.do(_freed, embedded, data)
 
-    return Router("", route_handlers=[take_in, verify, collect], tags=["upkeep"])
+    return Router("", route_handlers=[import_bundle, verify_bytes, collect_garbage], tags=["upkeep"])
 
 
 def _taken_in(registry: Registry, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:

@@ -1,0 +1,104 @@
+"""The OpenAPI 3.1 document: the paths as Litestar describes them, the bodies as msgspec reads and writes them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from litestar import HttpMethod, Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+from litestar.types.internal_types import PathParameterDefinition
+
+from api.http.documented import DocumentedResponse
+
+_REFERENCE: Final = "#/components/schemas/"
+_BINARY_TYPE: Final = "application/octet-stream"
+_BINARY: Final = {"type": "string", "format": "binary"}
+_NULL: Final = {"type": "null"}
+
+
+def operation_id(
+    handler: HTTPRouteHandler, method: object, path_components: list[str | PathParameterDefinition]
+) -> str:
+    """Return the operation id of a handler: the name of its function, with ``_headers`` for an explicit HEAD."""
+    del path_components
+    return f"{handler.handler_name}_headers" if method == HttpMethod.HEAD else handler.handler_name
+
+
+def build_document(app: Litestar) -> dict[str, Any]:
+    """Build the OpenAPI document of all routes of ``app``.
+
+    Litestar describes the paths. It leaves out limits of optional fields, keys and items, and repeats those of an array
+    for its items, so that no value fits. msgspec, which reads and writes the bodies, describes them all.
+    """
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(app.openapi_schema.to_schema()))
+    bodies: dict[str, type[msgspec.Struct]] = {}
+    for path, handler in _handlers(app):
+        bodies |= {body.__name__: body for body in _bodies(handler)}
+        for method in handler.http_methods:
+            operation = document["paths"].get(path, {}).get(method.lower())
+            if operation is not None:
+                _complete_operation(operation, handler)
+    _, schemas = msgspec.json.schema_components(bodies.values(), ref_template=_REFERENCE + "{name}")
+    components = document["components"] | {"schemas": _with_plain_tuples(schemas)}
+    return document | {"components": components}
+
+
+def _handlers(app: Litestar) -> Iterator[tuple[str, HTTPRouteHandler]]:
+    """Yield each handler with its path as the document writes it."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            yield from ((route.path_format, handler) for handler in route.route_handlers)
+
+
+def _bodies(handler: HTTPRouteHandler) -> Iterator[type[msgspec.Struct]]:
+    """Yield the types of the bodies that a handler takes and gives."""
+    data = handler.parsed_fn_signature.parameters.get("data")
+    found = [None if data is None else data.annotation, *(one.data_container for one in _responses(handler).values())]
+    yield from (one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct))
+
+
+def _responses(handler: HTTPRouteHandler) -> Mapping[int, Any]:
+    return handler.responses or {}
+
+
+def _complete_operation(operation: dict[str, Any], handler: HTTPRouteHandler) -> None:
+    """Add to an operation what Litestar does not describe: binary bodies and headers of responses."""
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
+    _mark_binary(operation.get("requestBody", {}))
+    for status, response in operation["responses"].items():
+        _mark_binary(response)
+        described = _responses(handler).get(int(status))
+        if isinstance(described, DocumentedResponse) and described.headers:
+            response["headers"] = {
+                name: {"description": description, "schema": {"type": "string"}}
+                for name, description in described.headers.items()
+            }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a parameter without null: one that has no value is left out of the request."""
+    alternatives = [one for one in schema.get("oneOf", ()) if one != _NULL]
+    if len(alternatives) == 1:
+        return {**alternatives[0], **{key: value for key, value in schema.items() if key != "oneOf"}}
+    if isinstance(schema.get("type"), list):
+        types = [one for one in schema["type"] if one != "null"]
+        enum = {"enum": [one for one in schema["enum"] if one is not None]} if "enum" in schema else {}
+        return schema | {"type": types[0] if len(types) == 1 else types} | enum
+    return schema
+
+
+def _with_plain_tuples(node: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Return schemas whose tuples have no `items: false`: `maxItems` says it too, and code generators read that."""
+    if isinstance(node, dict):
+        is_tuple = "prefixItems" in node and node.get("maxItems") == len(node["prefixItems"])
+        return {key: _with_plain_tuples(value) for key, value in node.items() if not (is_tuple and key == "items")}
+    return [_with_plain_tuples(one) for one in node] if isinstance(node, list) else node
+
+
+def _mark_binary(holder: dict[str, Any]) -> None:
+    body = holder.get("content", {}).get(_BINARY_TYPE)
+    if body is not None:
+        examples = body["schema"].get("examples")
+        body["schema"] = _BINARY | ({} if examples is None else {"examples": examples})

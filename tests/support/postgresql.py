@@ -74,9 +74,14 @@ class Postmaster:
         return self.process
 
     def end(self) -> None:
-        """It ends its connections itself."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGINT)
+        """End the server with its connections; at once where one of them is stuck, in a damaged page say."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGQUIT)
             self.process.wait(60)
 
 

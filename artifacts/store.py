@@ -5,17 +5,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
 
 from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
 from artifacts.drafts import new_file
-from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
+from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
 from artifacts.progress import Advance, in_turn, unnoticed
 
 if TYPE_CHECKING:
     from artifacts.leftovers import RemovedFiles
 
 AT_ONCE = 4
+LARGEST_DOCUMENT: Final = 16 << 20
+"""Bytes of a document that is read into memory whole: a manifest, a configuration."""
 REPAIR = (
     "in the registry's own folder, with `--registry DIR`, publish the file again, or do again the `bundle import` or "
     "`image build` that brought it: the right bytes replace the damaged ones; a service is not sent what it has"
@@ -219,21 +221,42 @@ def verify(
     return found
 
 
-def read(store: BlobReader, digest: Digest, *, name: str) -> bytes:
-    """The verified bytes of a blob that is known to be small (a manifest, a listing).
+def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DOCUMENT) -> bytes:
+    """Read the verified bytes of a blob into memory.
+
+    Args:
+        store: Has the blob.
+        digest: The blob.
+        name: What messages call it.
+        most: Bytes that it may have; whoever names a digest may name that of any blob.
 
     Raises:
+        InvalidInputError: It has more than ``most`` bytes.
         IntegrityError: absent, or other bytes; names ``name`` and both digests.
         UnavailableError: the bytes cannot be read.
     """
     with _opened(store, digest, name) as stream:
         try:
-            content = stream.read()
+            content = _read_up_to(stream, most + 1)
         except OSError as error:
             raise _unreadable(name, digest, error) from error
+    if len(content) > most:
+        raise InvalidInputError(
+            f"{name} has more than {most} bytes, the most that are read of it",
+            where=name,
+            next_step=f"check what names the digest {digest}",
+        )
     found = Descriptor(digest_bytes(content), len(content))
     if found.digest != digest:
         raise mismatch(name, digest, found, next_step=_repair(store))
+    return content
+
+
+def _read_up_to(stream: BinaryIO, most: int) -> bytes:
+    """Read the rest of a stream, or its first ``most`` bytes; a stream may give fewer at a time than were asked for."""
+    content = stream.read(most)
+    while content and len(content) < most and (piece := stream.read(most - len(content))):
+        content += piece
     return content
 
 

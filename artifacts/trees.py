@@ -6,13 +6,14 @@ modes, links or empty folders. It is a blob itself; the size of a tree is the su
 
 import io
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -32,7 +33,10 @@ DEEPEST_PATH: Final = 64
 _SHOWN: Final = 60
 _FIRST: Final = "\0"
 LARGEST_LISTING: Final = 256 << 20
-"""Bytes of the listing of a tree, which is read into memory."""
+"""Bytes of the listing of a tree."""
+_ROW: Final = re.compile(rb'\["((?:[^"\\]|\\.)*+)","([0-9a-f]{64})",(0|[1-9][0-9]{0,15})\]([,\]])', re.DOTALL)
+_LONGEST_ROW: Final = 8 * LONGEST_PATH
+_PIECE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +253,75 @@ def _total(files: Iterable[tuple[str, Path]]) -> int:
     return total
 
 
+def iterate_tree(store: BlobReader, tree: Descriptor, *, name: str) -> Iterator[TreeEntry]:
+    """Yield the entries of a tree from its verified listing, in memory that does not depend on their number.
+
+    Each entry is checked alone: two paths that collide are found by ``read_tree``, as publishing does, not here.
+
+    Args:
+        store: Has the listing.
+        tree: The digest of the tree, and the sum of the sizes of its files.
+        name: What messages call the tree.
+
+    Raises:
+        IntegrityError: The listing is absent, has other bytes or another sum of sizes.
+        InvalidInputError: It is not a listing, or too large.
+    """
+    size = 0
+    for entry in iterate_listing(store, tree.digest, name=name):
+        size += entry.size
+        yield entry
+    _check_sum(size, tree, name)
+
+
+def iterate_listing(store: BlobReader, tree: Digest, *, name: str) -> Iterator[TreeEntry]:
+    """Yield the entries of a tree whose size nobody wrote down. As ``iterate_tree``."""
+    if store.exists(tree):
+        _check_listing_size(store.stat(tree).size, name)
+    verify(store, tree, name=f"the listing of {name}")
+    with store.open(tree) as stream:
+        for path, sha256, size in _rows(stream, name):
+            yield TreeEntry(_decode_path(path, name), sha256.decode(), int(size))
+
+
+def _rows(stream: BinaryIO, name: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield path, digest and size of each row as they are written."""
+    rest, more = stream.read(_PIECE), True
+    if rest == b"[]":
+        return
+    if not rest.startswith(b"["):
+        raise _no_listing(name, "it is not a list")
+    at, last = 1, False
+    while more or at < len(rest):
+        row = None if last else _ROW.match(rest, at)
+        if row is not None:
+            yield row[1], row[2], row[3]
+            at, last = row.end(), row[4] == b"]"
+        elif more and len(rest) - at <= _LONGEST_ROW:
+            piece = stream.read(_PIECE)
+            rest, at, more = rest[at:] + piece, 0, bool(piece)
+        else:
+            raise _no_listing(name, "a row is not a path, a SHA-256 and a size")
+    if not last:
+        raise _no_listing(name, "it is incomplete")
+
+
+def _decode_path(path: bytes, name: str) -> str:
+    try:
+        return check_path(msgspec.json.decode(b'"' + path + b'"', type=str))
+    except (msgspec.MsgspecError, InvalidInputError, UnicodeDecodeError) as error:
+        raise _no_listing(name, str(error).splitlines()[0]) from error
+
+
+def _check_sum(size: int, tree: Descriptor, name: str) -> None:
+    if size != tree.size:
+        raise IntegrityError(
+            f"the files of {name} have {size} bytes, and {tree.size} are written down for its digest {tree.digest}",
+            where=name,
+            next_step="correct the size where it is written down",
+        )
+
+
 def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEntry, ...]:
     """The entries of a tree, from its verified listing; the files themselves are not read.
 
@@ -258,14 +331,8 @@ def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEn
     """
     if store.exists(tree.digest):
         _check_listing_size(store.stat(tree.digest).size, name)
-    entries = parse_listing(read(store, tree.digest, name=f"the listing of {name}"), name)
-    size = sum(entry.size for entry in entries)
-    if size != tree.size:
-        raise IntegrityError(
-            f"the files of {name} have {size} bytes, and {tree.size} are written down for its digest {tree.digest}",
-            where=name,
-            next_step="correct the size where it is written down",
-        )
+    entries = parse_listing(read(store, tree.digest, name=f"the listing of {name}", most=LARGEST_LISTING), name)
+    _check_sum(sum(entry.size for entry in entries), tree, name)
     return entries
 
 

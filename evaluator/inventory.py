@@ -9,8 +9,8 @@ from msgspec import UNSET
 from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Progress
-from artifacts.store import BlobStore, read, verify
-from artifacts.trees import parse_listing, read_tree
+from artifacts.store import BlobStore, verify
+from artifacts.trees import iterate_listing, iterate_tree
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
@@ -68,8 +68,7 @@ class Inventory:
         digests = {*self.catalogue.live_digests(), *self.records.live_digests()} - others
         for tree in set(self.catalogue.live_trees()) - others:
             with suppress(IntegrityError, InvalidInputError):  # who reads it is told
-                listing = read(self.store, tree, name=f"the listing of the tree {tree}")
-                digests.update(entry.digest for entry in parse_listing(listing, tree))
+                digests.update([entry.digest for entry in iterate_listing(self.store, tree, name=tree)])
         return digests
 
     def _unbrought(self) -> set[Digest]:
@@ -86,10 +85,10 @@ class Inventory:
         if not tree:
             return {blob.digest: name}
         try:
-            entries = read_tree(self.store, blob, name=name)
+            inside = {entry.digest: f"{name}{entry.path}" for entry in iterate_tree(self.store, blob, name=name)}
         except (IntegrityError, InvalidInputError):
             return {blob.digest: name}
-        return {blob.digest: name} | {entry.digest: f"{name}{entry.path}" for entry in entries}
+        return {blob.digest: name} | inside
 
 
 def damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[IntegrityError]:

@@ -1,6 +1,6 @@
 """Whether a resolution can answer its request at all: what is asked, what is built, and what the labels mean."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -8,18 +8,14 @@ from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
 from registry.asking import BatchSweep
-from registry.labels import Disagreement, disagreements, parse_categories, parse_labels
+from registry.file_facts import ComparedLabels, FileFacts, LabelComparison
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.manifests.model import ConstantInput, Output, StateInput
 from registry.metrics import DEFINITIONS, check_metrics
-from registry.names import Kind
 from registry.requests import Request
 from registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 from registry.samples import check_fed, check_index_labelled, check_labelled
 from registry.support import unsupported
-
-Contents = Mapping[tuple[Kind, str], bytes]
-"""Bytes by kind and path; the path may lie inside a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +29,6 @@ class Chosen:
 
     def all(self) -> tuple[Manifest, ...]:
         return (self.model, self.dataset, self.framework, self.image)
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedLabels:
-    """Labels files of an output and of the dataset, and the class index less the label.
-
-    The dataset's may be COCO's annotations, whose ``categories`` name labels too.
-    """
-
-    output: int
-    model: str
-    dataset: str
-    offset: int
-    categories: bool = False
 
 
 def check_answerable(request: Request, chosen: Chosen) -> None:
@@ -80,10 +62,10 @@ def index_of(request: Request, chosen: Chosen) -> str | None:
     return split.index if split is not None and split.index is not UNSET and _quality(request) else None
 
 
-def check_index(request: Request, chosen: Chosen, contents: Contents) -> None:
-    """The split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
-    if (path := index_of(request, chosen)) is not None:
-        check_index_labelled(_quality(request), request.asked.dataset.split, contents["dataset", path])
+def check_index(request: Request, chosen: Chosen, facts: FileFacts) -> None:
+    """Check that the split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
+    if index_of(request, chosen) is not None:
+        check_index_labelled(_quality(request), request.asked.dataset.split, facts.label_columns)
 
 
 def _check_split(request: Request, dataset: Dataset) -> None:
@@ -141,37 +123,33 @@ def _offset(model: Model, output: Output) -> int:
     return 0 if output.label_offset is UNSET else output.label_offset
 
 
-def check_labels(request: Request, chosen: Chosen, contents: Contents) -> None:
-    """Model and dataset mean the same by every name of a label that both have.
+def check_labels(request: Request, chosen: Chosen, facts: FileFacts) -> None:
+    """Check that model and dataset mean the same by every name of a label that both have.
 
     Raises:
         ConflictError: they do not.
-        InvalidInputError: a labels file is not UTF-8, or annotations cannot be read.
     """
-    for compared in compared_labels(request, chosen):
-        of_model = parse_labels(contents["model", compared.model], compared.model)
-        parse = parse_categories if compared.categories else parse_labels
-        of_dataset = parse(contents["dataset", compared.dataset], compared.dataset)
-        if found := disagreements(of_model, of_dataset, compared.offset):
-            raise ConflictError(_conflict(chosen, compared, found))
+    for compared, comparison in zip(compared_labels(request, chosen), facts.compared, strict=True):
+        if comparison.count:
+            raise ConflictError(_conflict(chosen, compared, comparison))
 
 
-def _conflict(chosen: Chosen, compared: ComparedLabels, found: tuple[Disagreement, ...]) -> Conflict:
+def _conflict(chosen: Chosen, compared: ComparedLabels, comparison: LabelComparison) -> Conflict:
     model, dataset = (f"{one.kind}/{one.name} {one.version}" for one in (chosen.model, chosen.dataset))
     shown = "; ".join(
-        f"{one.name!r} is label {one.expected} of the dataset and {one.found} of the model" for one in found[:SHOWN]
+        f"{one.name!r} is label {one.expected} of the dataset and {one.found} of the model"
+        for one in comparison.shown[:SHOWN]
     )
-    shifts = {one.found - one.expected for one in found}
     advice = "make the labels file of the model list its classes in the order of its output"
-    if len(shifts) == 1:
+    if comparison.shift is not None:
         advice = (
-            f"declare label_offset: {compared.offset + shifts.pop()} of outputs[{compared.output}] in a new version"
+            f"declare label_offset: {compared.offset + comparison.shift} of outputs[{compared.output}] in a new version"
         )
     return Conflict(
-        f"{model} and {dataset} disagree about {len(found)} labels (label_offset {compared.offset}): {shown}",
+        f"{model} and {dataset} disagree about {comparison.count} labels (label_offset {compared.offset}): {shown}",
         advice=f"{advice}, if the labels files are right",
         details={
-            "labels": [{"name": one.name, "dataset": one.expected, "model": one.found} for one in found],
+            "labels": [{"name": one.name, "dataset": one.expected, "model": one.found} for one in comparison.shown],
             "label_offset": compared.offset,
         },
     )

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from artifacts.bundles.contents import BundleError, Part
 from artifacts.digest import Descriptor, Digest, from_hex
 from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore, read
-from artifacts.trees import LARGEST_LISTING, read_tree
+from artifacts.store import BlobStore, verify
+from artifacts.trees import LARGEST_LISTING, iterate_tree
 from registry.catalogue.entries import Provenance, Published, VersionTakenError
 from registry.catalogue.insertion import insert_version, is_published
 from registry.lockfile import Lock, LockedPlatform
@@ -77,11 +77,11 @@ def _parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) 
         if one.platform is not None and one.platform not in platforms:
             continue
         if one.sort == "tree":
-            for entry in read_tree(store, Descriptor(one.digest, one.size or 0), name=one.name):
+            for entry in iterate_tree(store, Descriptor(one.digest, one.size or 0), name=one.name):
                 yield Part(Descriptor(entry.digest, entry.size), f"{one.name}{entry.path}")
             yield Part(store.stat(one.digest), f"the listing of {one.name}")
         elif one.size is None:
-            yield Part(Descriptor(one.digest, len(read(store, one.digest, name=one.name))), one.name)
+            yield Part(Descriptor(one.digest, verify(store, one.digest, name=one.name).size), one.name)
         else:
             yield Part(Descriptor(one.digest, one.size), one.name)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from artifacts.digest import Digest
 from artifacts.leftovers import RemovedFiles
-from artifacts.store import BlobNotFoundError, BlobStore, read
-from artifacts.trees import parse_listing
+from artifacts.store import BlobNotFoundError, BlobStore
+from artifacts.trees import iterate_listing
 from registry.catalogue.catalogue import Catalogue
 
 
@@ -66,8 +66,7 @@ def _live(store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Di
     yield from catalogue.live_digests()
     yield from more()
     for tree in catalogue.live_trees():
-        listing = read(store, tree, name=f"the listing of the tree {tree}")
-        yield from (entry.digest for entry in parse_listing(listing, tree))
+        yield from (entry.digest for entry in iterate_listing(store, tree, name=tree))
 
 
 def _size(store: BlobStore, digest: Digest) -> int:

@@ -1,18 +1,18 @@
 """Names of labels: reading a labels file, and whether a model and a dataset mean the same class by the same index."""
 
-import gzip
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import BinaryIO
 
 import msgspec
 
 from artifacts.errors import InvalidInputError
 from artifacts.readable import readable
+from registry.file_facts import Disagreement
+from registry.inspection.budgets import BUDGET, read_whole
 
-_GZIP = b"\x1f\x8b"
 _WORDNET_ID = re.compile(r"n\d{8}[\s:,]+(?=\S)")
 
 
@@ -28,15 +28,6 @@ class _Annotations(msgspec.Struct):
     categories: list[_Category] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A name that stands at ``expected`` in the dataset, and in the model, less its offset, at ``found``."""
-
-    name: str
-    expected: int
-    found: int
-
-
 def parse_labels(content: bytes, where: str) -> tuple[str, ...]:
     """The names of a labels file: line i is index i.
 
@@ -49,16 +40,21 @@ def parse_labels(content: bytes, where: str) -> tuple[str, ...]:
         raise InvalidInputError(f"{where} is not UTF-8", where=where, next_step="write one name a line") from error
 
 
-def parse_categories(content: bytes, where: str) -> dict[int, str]:
-    """The names of the categories of COCO's annotations (gzip or not) by their ids.
+def read_categories(stream: BinaryIO, where: str) -> dict[int, str]:
+    """Read the names of the categories of COCO's annotations by their ids.
+
+    Args:
+        stream: The annotations, unpacked.
+        where: What messages call them.
 
     Raises:
-        InvalidInputError: they are none.
+        InvalidInputError: They are none.
+        OverBudgetError: They have more bytes than the budget of annotations.
     """
     try:
-        text = gzip.decompress(content) if content.startswith(_GZIP) else content
-        return {one.id: one.name for one in msgspec.json.decode(text, type=_Annotations).categories}
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        content = read_whole(stream, BUDGET.annotations)
+        return {one.id: one.name for one in msgspec.json.decode(content, type=_Annotations).categories}
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
         raise InvalidInputError(f"{where} holds no annotations of COCO's: {error}", where=where) from error
 
 

@@ -9,7 +9,6 @@ from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import InvalidInputError
 from registry.answerable import (
     Chosen,
-    Contents,
     check_answerable,
     check_index,
     check_labels,
@@ -18,6 +17,7 @@ from registry.answerable import (
 )
 from registry.configuration import Configuration, parse_configuration
 from registry.constraints import Constraint
+from registry.file_facts import FileFacts, FileQuestions
 from registry.hardware import Hardware
 from registry.lockfile import (
     FINISHED_SCHEMA,
@@ -80,15 +80,12 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
     return {key: version for key, version in chosen.items() if key not in upgrade}
 
 
-def reads(request: Request, chosen: Chosen) -> tuple[tuple[Kind, str], ...]:
-    """The files that ``build_lock`` looks into: labels of both sides, an index of samples, the locks of the wheels."""
-    index = index_of(request, chosen)
-    labels: list[tuple[Kind, str]] = [] if index is None else [("dataset", index)]
-    for compared in compared_labels(request, chosen):
-        labels += [("model", compared.model), ("dataset", compared.dataset)]
-    platforms = admitted(request, chosen)
-    wheels: list[tuple[Kind, str]] = [("image", one.wheels) for one in platforms if one.wheels is not UNSET]
-    return tuple(dict.fromkeys((*labels, *wheels)))
+def file_questions(request: Request, chosen: Chosen) -> FileQuestions:
+    """Return what ``build_lock`` has to know of files: of labels, an index of samples, the locks of the wheels."""
+    wheels = [one.wheels for one in admitted(request, chosen) if one.wheels is not UNSET]
+    return FileQuestions(
+        index_of(request, chosen), tuple(compared_labels(request, chosen)), tuple(dict.fromkeys(wheels))
+    )
 
 
 def admitted(request: Request, chosen: Chosen) -> tuple[Platform, ...]:
@@ -100,23 +97,31 @@ def build_lock(
     request: Request,
     resolution: Resolution,
     chosen: Chosen,
-    contents: Contents,
+    facts: FileFacts,
     harness: LockedHarness,
     configurations: Configurations | None = None,
 ) -> Lock:
-    """The lock of ``resolution``. ``contents`` has what ``reads`` names; ``configurations`` of each finished image its.
+    """Build the lock of a resolution.
+
+    Args:
+        request: The request that it answers.
+        resolution: The versions that were chosen.
+        chosen: Their manifests.
+        facts: The answers to ``file_questions``.
+        harness: The harness that the lock names.
+        configurations: The configuration of each finished image.
 
     Raises:
         InvalidInputError: something is asked that the model, the dataset or this version of benchlock cannot give.
         ConflictError: model and dataset name classes in another order.
     """
     check_answerable(request, chosen)
-    check_index(request, chosen, contents)
-    check_labels(request, chosen, contents)
+    check_index(request, chosen, facts)
+    check_labels(request, chosen, facts)
     image = _artifact(resolution.image, ())
     described = configurations or {}
     platforms = [
-        _platform(chosen.image, one, contents) if one.reference is UNSET else _finished(one, described[one])
+        _platform(chosen.image, one, facts) if one.reference is UNSET else _finished(one, described[one])
         for one in admitted(request, chosen)
     ]
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
@@ -159,7 +164,7 @@ def _file(file: File) -> LockedFile:
     return LockedFile(path=file.path, sha256=file.sha256, size=file.size)
 
 
-def _platform(image: Image, platform: Platform, contents: Contents) -> LockedPlatform:
+def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatform:
     files = {file.path: _file(file) for file in files_of(image)}
     sizes = {f"sha256:{file.sha256}": file.size for file in files.values()}
     path = str(platform.wheels)
@@ -172,7 +177,7 @@ def _platform(image: Image, platform: Platform, contents: Contents) -> LockedPla
         device=platform.device,
         python=platform.python,
         wheels_lock=listed,
-        wheels=locked_wheels(contents["image", path], path, files),
+        wheels=locked_wheels(facts.wheels[path], path, files),
     )
     if platform.config is UNSET or platform.layers is UNSET:
         return locked

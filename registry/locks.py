@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, from_hex
+from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
 from artifacts.store import BlobStore, read
-from artifacts.trees import read_tree
-from registry.answerable import Chosen
+from registry.answerable import Chosen, check_answerable
 from registry.catalogue.contents import Contents
+from registry.file_facts import FileQuestions
+from registry.file_reading import read_file_facts
 from registry.lockfile import Lock, LockedHarness
-from registry.locking import admitted, build_lock, question_of, reads
+from registry.locking import admitted, build_lock, file_questions, question_of
 from registry.manifests import (
     Dataset,
-    File,
     Framework,
     Image,
     Manifest,
     Model,
     Platform,
-    files_of,
     manifest_digest,
     parse_published,
 )
@@ -149,13 +148,14 @@ def _build(
     """The lock, whose harness and configurations are put into the store."""
     store, look_up = reached
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
-    contents = {(kind, path): _content(manifests[kind], path, store) for kind, path in reads(request, chosen)}
+    check_answerable(request, chosen)
+    facts = read_file_facts(file_questions(request, chosen), manifests, store)
     finished = {one: _configuration(one, look_up) for one in admitted(request, chosen) if one.reference is not UNSET}
     for configuration in finished.values():
         store.put(io.BytesIO(configuration))
     kept = store.put(io.BytesIO(harness.content))
     locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
-    return build_lock(request, resolution, chosen, contents, locked, finished)
+    return build_lock(request, resolution, chosen, facts, locked, finished)
 
 
 def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> bool:
@@ -164,7 +164,8 @@ def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> 
     try:
         check_labelled([metric], dataset, split)
         if index is not UNSET:
-            check_index_labelled([metric], split, _content(dataset, index, store))
+            facts = read_file_facts(FileQuestions(index=index), {"dataset": dataset}, store)
+            check_index_labelled([metric], split, facts.label_columns)
     except InvalidInputError:
         return False
     return True
@@ -211,21 +212,3 @@ def _configuration(platform: Platform, look_up: LookUp | None) -> bytes:
     if look_up is None:
         raise UnavailableError(f"no registry can be asked about the finished image {platform.reference}")
     return look_up(str(platform.reference), platform.os, platform.arch)
-
-
-def _content(manifest: Manifest, path: str, store: BlobStore) -> bytes:
-    """The verified bytes of a file of the manifest, which may lie inside a tree."""
-    for file in files_of(manifest):
-        if file.path == path:
-            return read(store, _descriptor(file).digest, name=path)
-        if file.path.endswith("/") and path.startswith(file.path):
-            for entry in read_tree(store, _descriptor(file), name=file.path):
-                if file.path + entry.path == path:
-                    return read(store, entry.digest, name=path)
-    raise InvalidInputError(f"{manifest.kind}/{manifest.name} has no file {path}", where=path)
-
-
-def _descriptor(file: File) -> Descriptor:
-    assert isinstance(file.sha256, str)
-    assert isinstance(file.size, int)
-    return Descriptor(from_hex(file.sha256), file.size)

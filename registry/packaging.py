@@ -28,7 +28,7 @@ from artifacts.oci.documents import (
     in_batches,
 )
 from artifacts.store import BlobStore
-from artifacts.trees import read_tree
+from artifacts.trees import iterate_tree
 from registry.manifests import File, Manifest, Model, files_of
 from registry.manifests.identity import content, reference_of
 from registry.names import Kind, Reference
@@ -179,7 +179,7 @@ def _layers(kind: Kind, file: File, store: BlobStore) -> Iterator[OciDescriptor]
     if not file.path.endswith("/"):
         yield _layer(file.path, blob, media_type)
         return
-    for entry in read_tree(store, blob, name=file.path):
+    for entry in iterate_tree(store, blob, name=file.path):
         yield _layer(file.path + entry.path, Descriptor(entry.digest, entry.size), media_type)
 
 

@@ -2,15 +2,17 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import BinaryIO
 
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
+from registry.inspection.budgets import BUDGET, read_text_lines
 from registry.manifests import Dataset, Model, Split
 from registry.manifests.model import AudioInput, ImageInput, TensorInput, TextInput
 
-_LABEL = "label"
+_LABEL, _MASK = "label", "mask"
 _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
 """The field of the formats that have one."""
 _FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
@@ -82,16 +84,34 @@ def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) ->
         raise unlabelled(metrics[0], split_name)
 
 
-def check_index_labelled(metrics: Sequence[str], split_name: str, index: bytes) -> None:
-    """The first sample of an ``index`` has the labels that the metrics need: all of its samples have, or none.
+def find_label_columns(index: BinaryIO, path: str) -> tuple[str, ...]:
+    """Find which of the columns ``label`` and ``mask`` the first sample of an index fills: all samples do, or none.
 
     Raises:
-        InvalidInputError: it has none.
+        InvalidInputError: The index is not CSV.
+        OverBudgetError: A line is too long.
     """
-    first = next(csv.DictReader(io.StringIO(index.decode("utf-8-sig", "replace"), newline="")), {})
+    with io.TextIOWrapper(index, encoding="utf-8-sig", errors="replace", newline="") as text:
+        try:
+            first = next(csv.DictReader(read_text_lines(text, BUDGET.line)), {})
+        except csv.Error as error:
+            raise InvalidInputError(f"{path} is not CSV: {error}", where=path) from error
+    return tuple(column for column in (_LABEL, _MASK) if (first.get(column) or "").strip())
+
+
+def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Collection[str]) -> None:
+    """Check that the samples of an index have the labels that the metrics need.
+
+    Args:
+        metrics: Metrics of quality.
+        split_name: The split of the index.
+        columns: The columns of labels that its samples fill.
+
+    Raises:
+        InvalidInputError: They have none.
+    """
     for metric in metrics:
-        column = "mask" if _COMPARED[metric] == _MASKS else _LABEL
-        if not (first.get(column) or "").strip():
+        if (_MASK if _COMPARED[metric] == _MASKS else _LABEL) not in columns:
             raise unlabelled(metric, split_name)
 
 

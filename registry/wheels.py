@@ -1,7 +1,7 @@
 """The lock of an image's wheels (PEP 751): what it lists, held against the image's files. No input or output here."""
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
@@ -27,13 +27,18 @@ class ListedWheel:
         return posixpath.basename(self.path)
 
 
-def locked_wheels(text: bytes, path: str, files: Mapping[str, LockedFile]) -> tuple[LockedFile, ...]:
-    """Those of an image's ``files`` that the lock at ``path``, whose bytes are ``text``, lists; sorted by path.
+def locked_wheels(wheels: Iterable[ListedWheel], path: str, files: Mapping[str, LockedFile]) -> tuple[LockedFile, ...]:
+    """Find the files of an image that its lock of wheels lists, sorted by path.
+
+    Args:
+        wheels: What the lock lists.
+        path: The path of the lock.
+        files: The files of the image by their paths.
 
     Raises:
-        InvalidInputError: it is no such lock, lists what the image has not, or a package without a wheel.
+        InvalidInputError: The image has no such file, or another digest is written for it.
     """
-    found = {wheel.path: _listed(wheel, path, files) for wheel in read_wheels(text, path)}
+    found = {wheel.path: _listed(wheel, path, files) for wheel in wheels}
     return tuple(found[inside] for inside in sorted(found))
 
 

@@ -13,7 +13,7 @@ from artifacts.sources.dvc import DvcSource, NoRepositoryError
 from artifacts.sources.network import LARGEST
 from artifacts.sources.opening import RemoteSource
 from artifacts.store import BlobStore, read, refuse_other
-from artifacts.trees import TreeEntry, check_collisions, encode_listing, parse_listing, verify_tree
+from artifacts.trees import LARGEST_LISTING, TreeEntry, check_collisions, encode_listing, parse_listing, verify_tree
 
 
 def settled(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteSource:
@@ -102,7 +102,7 @@ def _tree_there(
     if not store.exists(digest):
         return None
     try:
-        listed = parse_listing(read(store, digest, name=name), name)
+        listed = parse_listing(read(store, digest, name=name, most=LARGEST_LISTING), name)
         tree = Descriptor(digest, sum(entry.size for entry in listed))
         return tree, verify_tree(store, tree, name=name, progress=progress)
     except (IntegrityError, InvalidInputError):

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from artifacts.digest import Descriptor, from_hex
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore, bring
-from artifacts.trees import read_tree
+from artifacts.trees import iterate_tree
 from evaluator.evidence.workspace import lay_out
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Job
@@ -98,5 +98,5 @@ def _entries(lock: Lock, store: BlobStore) -> Iterator[tuple[str, Descriptor]]:
         if not file.path.endswith("/"):
             yield file.path, blob
             continue
-        for entry in read_tree(store, blob, name=f"the dataset's {file.path}"):
+        for entry in iterate_tree(store, blob, name=f"the dataset's {file.path}"):
             yield f"{file.path}{entry.path}", Descriptor(entry.digest, entry.size)

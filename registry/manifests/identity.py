@@ -21,6 +21,9 @@ from registry.yaml import Document
 _LAST: tuple[Manifest | None, bytes] = (None, b"")
 """The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
 
+MOST_VALUES = 400_000
+"""Values of a manifest that is read again. A service takes fewer from whoever publishes."""
+
 _LONG = re.compile(rb"[0-9]{16}")
 """Where a number may be beyond 2**53 - 1; digests match, too."""
 
@@ -97,6 +100,8 @@ def parse_published(text: bytes) -> Manifest:
         InvalidInputError: it is no canonical JSON, or breaks a rule of manifests.
     """
     digest = digest_bytes(text)
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
+        raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=digest)
     try:
         document = Document(msgspec.json.decode(text), digest)
     except msgspec.DecodeError as error:

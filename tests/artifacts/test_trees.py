@@ -26,6 +26,7 @@ from artifacts.trees import (
     check_collisions,
     check_path,
     encode_listing,
+    iterate_tree,
     parse_listing,
     put_tree,
     read_tree,
@@ -412,3 +413,64 @@ def test_a_listing_of_any_size_is_not_read(store: LocalStore, monkeypatch: pytes
     monkeypatch.setattr("artifacts.trees.read", None)
     with pytest.raises(InvalidInputError, match="it has 202 bytes, more than 100"):
         read_tree(store, Descriptor(blob.digest, 0), name="tree/")
+
+
+def iterated(store: LocalStore, content: bytes, size: int) -> list[TreeEntry]:
+    tree = Descriptor(store.put(io.BytesIO(content)).digest, size)
+    return list(iterate_tree(store, tree, name="images/"))
+
+
+def test_iteration_gives_what_reading_gives(store: LocalStore) -> None:
+    """Rows across the pieces that are read, and paths of every kind that canonical JSON escapes or does not."""
+    names = ['a"b', "ä/ö", "x],[y", ",", "日本", "d" * 250, *(f"{number}/{number * 7919}" for number in range(3000))]
+    entries = [TreeEntry(name, to_hex(digest_bytes(name.encode())), len(name)) for name in names]
+    content, size = encode_listing(entries), sum(map(len, names))
+    tree = Descriptor(store.put(io.BytesIO(content)).digest, size)
+    assert tuple(iterated(store, content, size)) == read_tree(store, tree, name="images/")
+    assert iterated(store, b"[]", 0) == []
+    with pytest.raises(IntegrityError, match=f"have {size} bytes, and 7 are written down"):
+        iterated(store, content, 7)
+
+
+ROW = b'["a","' + b"0" * 64 + b'",1]'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[",
+        b"[" + ROW,
+        b"[" + ROW + b",",
+        b"[" + ROW + b"]]",
+        b"[" + ROW + b",]",
+        b"[ " + ROW + b"]",
+        b"[" + ROW.replace(b"1", b"-1") + b"]",
+        b"[" + ROW.replace(b"a", b"../a") + b"]",
+        b"[" + ROW.replace(b"a", b"\xff") + b"]",
+        b"[" + ROW.replace(b"a", b"a" * 100_000) + b"]",
+        b"[" + ROW.replace(b"0", b"x") + b"]",
+    ],
+)
+def test_iteration_refuses_what_is_no_listing(store: LocalStore, content: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="the listing of the tree images/ is malformed"):
+        iterated(store, content, 1)
+
+
+def test_iteration_costs_little_memory(store: LocalStore) -> None:
+    content = b"[" + b",".join(b'["%07d","%s",1]' % (number, b"0" * 64) for number in range(100_000)) + b"]"
+    tree = store.put(io.BytesIO(content))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in iterate_tree(store, Descriptor(tree.digest, 100_000), name="images/")) == 100_000
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_blob_that_is_no_document_is_not_read(store: LocalStore) -> None:
+    found = store.put(io.BytesIO(b"x" * 1000))
+    assert len(read(store, found.digest, name="it", most=1000)) == 1000
+    with pytest.raises(InvalidInputError, match="it has more than 999 bytes"):
+        read(store, found.digest, name="it", most=999)

@@ -1,5 +1,6 @@
 """What a split gives a model, and whether its labels are what a metric needs: refused when a lock is made."""
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,8 +10,9 @@ import pytest
 from msgspec import structs
 
 from artifacts.errors import InvalidInputError
-from registry.answerable import check_answerable, check_labels
-from registry.labels import parse_categories
+from registry.answerable import check_answerable, check_labels, compared_labels
+from registry.file_facts import FileFacts, LabelComparison
+from registry.labels import disagreements, parse_labels, read_categories
 from registry.manifests import Dataset, Model, read_authored
 from registry.manifests.model import Detections, Output
 from registry.resolution.conflicts import ConflictError
@@ -156,11 +158,11 @@ class TestCategories:
         )
         finding = structs.replace(model(), task="object-detection", outputs=outputs, predictions=boxes)
         chosen = replace(shelf().chosen, model=finding, dataset=dataset("coco", ANNOTATED))
-        check_labels(
-            request(),
-            chosen,
-            {("model", "labels.txt"): names.encode(), ("dataset", "t.file"): json.dumps(self.LISTED).encode()},
-        )
+        (compared,) = compared_labels(request(), chosen)
+        assert (compared.dataset, compared.categories) == ("t.file", True)
+        categories = read_categories(io.BytesIO(json.dumps(self.LISTED).encode()), "t.file")
+        found = disagreements(parse_labels(names.encode(), "labels.txt"), categories, compared.offset)
+        check_labels(request(), chosen, FileFacts(compared=(LabelComparison(len(found), None, found),)))
 
     def test_a_model_that_names_categories_must_name_them_by_their_ids(self) -> None:
         self.check(0, "background\nzero\nx\nONE\n")
@@ -173,7 +175,7 @@ class TestCategories:
         ]
 
     def test_what_holds_no_categories_is_refused(self) -> None:
-        assert parse_categories(b'{"images": []}', "i.json") == {}
+        assert read_categories(io.BytesIO(b'{"images": []}'), "i.json") == {}
         for content in (b"[]", b"\x1f\x8bbroken", b"\xff"):
             with pytest.raises(InvalidInputError, match=r"i\.json holds no annotations of COCO's"):
-                parse_categories(content, "i.json")
+                read_categories(io.BytesIO(content), "i.json")

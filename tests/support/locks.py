@@ -1,5 +1,6 @@
 """A small registry as plain values: four manifests with their files, a request, and the lock of them."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -8,12 +9,15 @@ from typing import Any
 from msgspec import UNSET
 
 from artifacts.digest import Descriptor, digest_bytes
-from registry.answerable import Chosen, Contents
+from artifacts.memory import MemoryStore
+from registry.answerable import Chosen
+from registry.file_reading import read_file_facts
 from registry.lockfile import Lock, LockedHarness
-from registry.locking import admitted, build_lock, question_of, reads
+from registry.locking import admitted, build_lock, file_questions, question_of
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.manifests.identity import content, manifest_digest, parse_published, with_files
 from registry.manifests.reading import read_authored
+from registry.names import Kind
 from registry.requests import Request, read_request
 from registry.resolution.resolver import Candidate, Resolution, resolve
 from registry.resolution.search import Preferences
@@ -159,9 +163,14 @@ class Shelf:
         return resolve(question_of(request), self.snapshot(), preferences or {})
 
     def lock(self, request: Request) -> Lock:
-        contents: Contents = {(kind, path): self.files[kind][path] for kind, path in reads(request, self.chosen)}
+        store = MemoryStore()
+        for files in self.files.values():
+            for blob in files.values():
+                store.put(io.BytesIO(blob))
+        manifests: Mapping[Kind, Manifest] = {one.kind: one for one in self.chosen.all()}
+        facts = read_file_facts(file_questions(request, self.chosen), manifests, store)
         finished = {one: FINISHED_CONFIG for one in admitted(request, self.chosen) if one.reference is not UNSET}
-        return build_lock(request, self.resolution(request), self.chosen, contents, HARNESS, finished)
+        return build_lock(request, self.resolution(request), self.chosen, facts, HARNESS, finished)
 
     def _candidate(self, manifest: Manifest) -> Candidate:
         image = manifest if isinstance(manifest, Image) else None

@@ -8,13 +8,16 @@ import statistics
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from api.wiring import open_registry
 from tests.support.hostile import cases
-from tests.support.hostile_service import Outcome, publish, send, table
+from tests.support.hostile_locks import LockCase, lock_cases, lock_naming, publish_framework
+from tests.support.hostile_service import Outcome, ask, publish, send, table
 from tests.support.probing import memory_of, watch
 from tests.support.serving import service
 
@@ -74,3 +77,31 @@ def test_reads_go_on_while_all_places_are_taken(tmp_path: Path) -> None:
         assert statuses == [422] * 8
         assert waits.peak - before < GROWTH
         assert len(waits.taken) > 8  # they were answered beside the publications, not behind them
+
+
+def test_locks_of_hostile_files_cost_the_service_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = open_registry(str(tmp_path / "registry"), print)
+    publish_framework(registry)
+    made = list[LockCase]()
+    for case in lock_cases():
+        case.publish(registry)
+        made.append(replace(case, files={}, more=()))
+    huge, lists = (lock_naming(registry.store, manifest) for manifest in (bytes(300 << 20), b"[" + b"[]," * (5 << 20)))
+    registry.database.dispose()
+    with service(tmp_path / "registry") as served:
+        before, outcomes, wrong = memory_of(served.process.pid), list[Outcome](), list[Outcome]()
+        for case in made:
+            outcome = ask(served, "locks", {"request": case.request()}, case.name)
+            outcomes.append(outcome)
+            if outcome.status not in case.statuses or (outcome.status != 201 and not outcome.answer["detail"]):
+                wrong.append(outcome)
+        for name, text in (("manifest-huge", huge), ("manifest-lists", lists)):
+            outcomes.append(ask(served, "locks/diff", {"before": text, "after": text}, name))
+            if not 400 <= outcomes[-1].status < 500:
+                wrong.append(outcomes[-1])
+        with capsys.disabled():
+            sys.stdout.write(f"\n{table(outcomes, before)}\n")
+        assert not wrong
+        assert max(one.memory for one in outcomes) - before < GROWTH
+        assert [one.name for one in outcomes if one.worst_wait > FROZEN] == []
+        assert "Traceback" not in served.log.read_text()

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, func, select, text
 
 from artifacts.canonical import canonical
 from artifacts.errors import InvalidInputError, RefusedError
+from artifacts.limits import MACHINE_FACTS
 from evaluator.dispatch.held import SKEW
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import FencedError, JobWish, MachineId
@@ -21,8 +22,6 @@ from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_
 from evaluator.records.tables import runs
 from registry.access.actors import acting
 
-LARGEST_FACTS: Final = 16 << 10
-"""Bytes of the facts of a machine as a document."""
 MOST_WAITING: Final = 10_000
 """So many queued jobs may a token have that is no administrator's."""
 
@@ -34,9 +33,9 @@ def check_facts(facts: MachineFacts, machine: MachineId) -> None:
         InvalidInputError: they are too large, or a text has control characters.
     """
     size = len(canonical(facts.document()))
-    if size > LARGEST_FACTS:
+    if size > MACHINE_FACTS:
         raise InvalidInputError(
-            f"the facts of {machine} have {size} bytes, and at most {LARGEST_FACTS} are kept", where=machine
+            f"the facts of {machine} have {size} bytes, and at most {MACHINE_FACTS} are kept", where=machine
         )
     for name, one in _texts(facts.document()):
         if not one.isprintable():

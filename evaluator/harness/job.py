@@ -250,10 +250,10 @@ class Job:
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases to run, each in a process of its own, in this order."""
-        if self.golden is not None:
-            return ("golden",)
         if self.stage in ("unlabel", "score"):
             return (self.stage,)
+        if self.golden is not None:
+            return ("golden",)
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
         # Golden tensors are checked by the first phase that loads the model, and never by one that is timed.

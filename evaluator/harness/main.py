@@ -93,14 +93,13 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
     first = reports.get("accuracy", reports.get("golden", {}))
-    judged = reports.get("score", reports.get("golden", {}))
     return {
         "schema": RESULT_SCHEMA,
         "harness": VERSION,
         "outcome": "done" if failure is None else "failed",
         "failure": failure,
         "golden": first.get("golden"),
-        "quality": judged.get("quality", {}),
+        "quality": reports.get("score", {}).get("quality", {}),
         "accuracy": reports.get("accuracy", {}).get("accuracy"),
         "performance": performance.get("performance"),
         "pipeline": reports.get("pipeline", {}).get("performance"),

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from .datasets import Samples, open_samples
 from .failures import Failure
-from .job import Job, Model
+from .job import Job, Making, Model
 from .pipeline import find_source, trace_geometry
 from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order
 from .predictors import Tensors
 from .quality import open_tally
 from .quality.classes import Classes
 from .reports import Progress, Timings
+from .selection import spread
 from .steps.geometry import Geometry
 from .tensorfiles import save_tensors
 from .unlabelling import ORDER, read_order
@@ -52,6 +53,8 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
     if not job.quality_metrics:
         return Score({}, {})
     samples = open_samples(job.dataset, dataset, job.model.task)
+    if isinstance(job.golden, Making):
+        samples = samples.subset(spread(len(samples), job.golden.judged))
     if samples.labels is None:
         raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
     tally = open_tally(job)
@@ -85,19 +88,23 @@ def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geome
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Score the predictions in ``output``, write the measures there, and return the report of the phase.
 
-    In a stage of its own it first puts the predictions in the folder ``shown`` of the job into the order of the split.
+    In a stage of its own it first puts the predictions in the folder ``shown`` of the job into the order of the split;
+    where golden tensors are made, they are those of some samples, in that order already.
 
     Raises:
         Failure: As :func:`score`.
     """
     timings = Timings()
-    if job.stage == "score":
+    predictions = output / PREDICTIONS
+    if isinstance(job.golden, Making):
+        predictions = folder / "shown" / PREDICTIONS
+    elif job.stage == "score":
         with timings.of("order"):
             shown = folder / "shown"
             restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, read_order(shown / ORDER))
     with timings.of("score"):
         progress = Progress("score", int(job.dataset.split.get("samples", 0)))
-        found = score(job, folder / "dataset", output / PREDICTIONS, progress)
+        found = score(job, folder / "dataset", predictions, progress)
         progress.finish()
     if found.measures:
         with timings.of("save"):

@@ -16,9 +16,10 @@ from .failures import Failure
 from .golden import Made, check_golden, inputs_of, outputs_of, write_golden
 from .job import Job, Making
 from .pipeline import Pipeline
-from .predictions import add_detections
-from .quality import open_tally
+from .predictions import PREDICTIONS, PredictionRecorder, add_detections
 from .reports import Progress, Timings
+from .selection import spread
+from .tensorfiles import save_tensors
 from .variations import unnoticed
 
 GOLDEN = "golden.npz"
@@ -43,23 +44,28 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places: tuple[Path, Path]) -> dict[str, Any]:
-    """Golden tensors of the samples asked for, and how many of some samples more are answered right."""
-    samples = open_samples(job.dataset, places[0] / "dataset", job.model.task if job.quality_metrics else None)
+    """Write golden tensors of the samples asked for, and predictions of the samples that are judged.
+
+    No label is read: the stage ``score`` compares the predictions.
+    """
+    samples = open_samples(job.dataset, places[0] / "dataset")
     numbers = chosen(samples, making)
-    judged = [] if samples.labels is None or not job.quality_metrics else spread(len(samples), making.judged)
-    tally = open_tally(job) if judged else None
+    judged = spread(len(samples), making.judged) if job.quality_metrics else []
+    recorder = PredictionRecorder(job.model)
     progress, kept = Progress("golden", len(numbers) + len(judged)), list[Made]()
     for done, number in enumerate([*numbers, *judged], start=1):
         prepared = pipeline.prepare(samples, number)
         answer = outputs_of(pipeline, session, prepared, f"sample {number} ({samples.names[number]})")
         if done <= len(numbers):
             kept.append(Made(samples.read(number), inputs_of(prepared), answer))
-        elif tally is not None and samples.labels is not None:
+        else:
             geometry = prepared.geometry.get(job.model.first_picture or "")
-            tally.add(add_detections(job.model, answer, geometry), samples.labels[number], geometry)
+            recorder.add(add_detections(job.model, answer, geometry), geometry)
         progress.at(done)
     progress.finish()
     write_golden(places[1] / GOLDEN, job.model, kept)
+    if judged:
+        save_tensors(places[1] / PREDICTIONS, recorder.tensors())
     return {
         "golden": {
             "samples": len(numbers),
@@ -68,8 +74,7 @@ def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places
             "unnoticed": unnoticed(job.model, places[0] / "model", kept),
             "inputs": {name: _described([one.inputs[name] for one in kept]) for name in kept[0].inputs},
             "outputs": {name: _described([one.outputs[name] for one in kept]) for name in kept[0].outputs},
-        },
-        "quality": {} if tally is None else tally.document(),
+        }
     }
 
 
@@ -92,11 +97,6 @@ def chosen(samples: Samples, making: Making) -> list[int]:
     firsts = sorted(found.values())[: making.count] if len(found) > 1 else []
     others = (number for number in spread(len(samples), making.count) if number not in firsts)
     return sorted([*firsts, *others][: making.count])
-
-
-def spread(count: int, wanted: int) -> list[int]:
-    """``wanted`` of ``count`` numbers, or all of them, as far apart as they can be."""
-    return [number * count // min(wanted, count) for number in range(min(wanted, count))]
 
 
 def _sort(content: bytes) -> tuple[str, int]:

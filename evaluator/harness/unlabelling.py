@@ -35,15 +35,17 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Write the unlabelled dataset to ``output`` and return the report of the phase.
 
     Raises:
-        Failure: ``load``: the dataset cannot be read, has no labels or labels of another kind; a library is missing.
+        Failure: ``load``: the dataset cannot be read; a quality metric is asked, and there are no labels, or labels of
+            another kind; a library is missing.
     """
     timings = Timings()
     dataset = folder / "dataset"
     with timings.of("open"):
-        samples = open_samples(job.dataset, dataset, job.model.task)
-        if samples.labels is None:
-            raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
-        open_tally(job)
+        samples = open_samples(job.dataset, dataset, job.model.task if job.quality_metrics else None)
+        if job.quality_metrics:
+            if samples.labels is None:
+                raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+            open_tally(job)
     with timings.of("write"), failing("load", "dataset"):
         seed = "" if keeps_order(job.model) else job.order_seed
         fields = used_fields(job.model, samples)

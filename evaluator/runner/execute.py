@@ -119,18 +119,21 @@ class Runner:
     ) -> Trial:
         """Check the golden tensors of the lock's model, or make some; nothing is recorded, and the lock is not stored.
 
-        Hold ``store.writing()``: nothing names what the lock names. Raises as ``run``.
+        Tensors are made in stages, as a run with quality metrics has them: the model sees no labels. Hold
+        ``store.writing()``: nothing names what the lock names. Raises as ``run``.
         """
         host = this_host()
         attempt = self._decide(lock, host, choose_platform(lock, host.facts), isolation, allow_code=allow_code)
         with claimed(self.home, attempt.id) as place:
             told = {"golden": "check" if making is None else asdict(making)}
             document = job_document(lock, attempt.platform.device, attempt.verified.manifests) | told
-            write_job(place, document, lock, attempt.verified, self.store, self.say)
             start = self._starter(attempt, place, {})
             with self._measuring():
-                ending = start(place, PREDICT)
-            return tried(place.output, ending, lock.limits.seconds)
+                if making is not None:
+                    stages = Stages(lock, attempt.verified, place, document, self.store, self.say, start, order_seed="")
+                    return tried(stages.run(), lock.limits.seconds)
+                write_job(place, document, lock, attempt.verified, self.store, self.say, parts=("model",))
+                return tried(Finished(start(place, PREDICT), place.output), lock.limits.seconds)
 
     def _decide(self, lock: Lock, host: Host, choice: Choice, asked: Isolation | None, *, allow_code: bool) -> Attempt:
         """Everything else that can be refused, is refused here."""
@@ -195,7 +198,7 @@ class Runner:
             start = self._starter(attempt, place, timings)
             begun = time.perf_counter()
             with self._measuring():
-                finished = Stages(lock, verified, place, document, self.store, self.say, start).run()
+                finished = Stages(lock, verified, place, document, self.store, self.say, start, lock.id).run()
             # What is not spent in a stage is spent on the folders between them.
             stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
             timings["job"] = time.perf_counter() - begun - stages

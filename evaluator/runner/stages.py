@@ -1,4 +1,4 @@
-"""The stages of a run that has quality metrics: labels and the model are never in one process or container.
+"""The stages of a run that has quality metrics, or makes golden tensors: labels and the model are never in one place.
 
 1. ``unlabel`` has the dataset and no model. It writes the inputs alone, in an order that the lock's id decides.
 2. ``predict`` has the model and these inputs. It answers, and is timed.
@@ -55,13 +55,14 @@ class Finished:
 
     ``output`` is what the stage left that ran the model, or the one that failed before it; ``scored`` is the stage that
     computed the quality, None where there was none. ``translate`` makes the numbers of samples in a message those of
-    the split.
+    the split. ``files`` are the paths of the samples as they were shown, where these are files.
     """
 
     ending: Ending
     output: Path
     scored: "Finished | None" = None
     translate: Callable[[str], str] = str
+    files: Sequence[str] = ()
 
 
 def has_stages(lock: Lock) -> bool:
@@ -79,7 +80,8 @@ def is_staged(lock: Lock) -> bool:
 class Stages:
     """Runs the stages of one run.
 
-    ``document`` is that of ``job.json``; ``start`` runs the harness in a place to its end.
+    ``document`` is that of ``job.json``; ``start`` runs the harness in a place to its end. ``order_seed`` decides the
+    order in which the model sees the samples; an empty one keeps that of the split.
     """
 
     lock: Lock
@@ -89,6 +91,7 @@ class Stages:
     store: FileStore
     say: Callable[[str], None]
     start: Callable[[Place, str], Ending]
+    order_seed: str
 
     def run(self) -> Finished:
         """Run all stages, or those up to the one that fails.
@@ -99,7 +102,7 @@ class Stages:
         clean, model = (replace(self.place, stage=stage) for stage in ("clean", "model"))
         write_job(
             clean,
-            {**self.document, "stage": UNLABEL, "order_seed": self.lock.id},
+            {**self.document, "stage": UNLABEL, "order_seed": self.order_seed},
             self.lock,
             self.verified,
             self.store,
@@ -116,9 +119,12 @@ class Stages:
         except OSError as error:
             raise unwritable(model, error) from error
         predicted = Finished(
-            self.start(model, PREDICT), model.output, translate=lambda text: _translate(text, clean, files)
+            self.start(model, PREDICT),
+            model.output,
+            translate=lambda text: _translate(text, clean, files),
+            files=files,
         )
-        if self._failed(predicted):
+        if self._failed(predicted) or not any(map(is_quality, self.lock.metrics)):
             return predicted
         self._lay_predictions(clean, model)
         return replace(predicted, scored=Finished(self.start(clean, SCORE), clean.output))

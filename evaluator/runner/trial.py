@@ -1,13 +1,13 @@
 """A trial: the harness does something on golden tensors, in the environment of a lock, and no run is recorded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from artifacts.errors import InvalidInputError
-from evaluator.runner.ending import Ending, Failure, failure_of
+from evaluator.runner.ending import Failure, failure_of
 from evaluator.runner.results import open_output, read_result
+from evaluator.runner.stages import Finished
 
 GOLDEN = "golden.npz"
 """What the harness calls the golden tensors that it makes."""
@@ -37,21 +37,40 @@ class Trial:
     golden: bytes | None = None
 
 
-def tried(output: Path, ending: Ending, seconds: float) -> Trial:
-    """What the harness left of a trial that had ``seconds``."""
-    try:
-        found, fault = read_result(output), None
-    except InvalidInputError as error:
-        found, fault = None, error.what
-    result, document = found or (None, dict[str, Any]())
-    failure = failure_of(ending, result, fault, seconds)
+def tried(finished: Finished, seconds: float) -> Trial:
+    """Read what the harness left of a trial.
+
+    Args:
+        finished: How the trial ended.
+        seconds: The time that each stage had.
+    """
+    failure, document = _read(finished, seconds)
     if failure is not None:
-        return Trial(failure)
-    stream = open_output(output, GOLDEN)
+        return Trial(replace(failure, message=finished.translate(failure.message)))
+    report, quality = dict(document.get("golden") or {}), dict[str, Any]()
+    names = dict(enumerate(finished.files))
+    if names and all(number in names for number in report.get("numbers", ())):
+        report["names"] = [names[number] for number in report["numbers"]]
+    if finished.scored is not None:
+        failure, document = _read(finished.scored, seconds)
+        if failure is not None:
+            return Trial(failure)
+        quality = document.get("quality") or {}
+    stream = open_output(finished.output, GOLDEN)
     content = None
     if stream is not None:
         with stream:
             content = stream.read(_LARGEST + 1)
     if content is not None and len(content) > _LARGEST:
         return Trial(Failure("crash", f"the harness left a {GOLDEN} of more than {_LARGEST} bytes"))
-    return Trial(None, document.get("golden") or {}, document.get("quality") or {}, content)
+    return Trial(None, report, quality, content)
+
+
+def _read(finished: Finished, seconds: float) -> tuple[Failure | None, Mapping[str, Any]]:
+    """Read the result of a stage; why it failed, or its document."""
+    try:
+        found, fault = read_result(finished.output), None
+    except InvalidInputError as error:
+        found, fault = None, error.what
+    result, document = found or (None, dict[str, Any]())
+    return failure_of(finished.ending, result, fault, seconds), document

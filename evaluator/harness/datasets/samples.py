@@ -45,6 +45,17 @@ class Samples:
     def __len__(self) -> int:
         return len(self.names)
 
+    def subset(self, numbers: Sequence[int]) -> "Samples":
+        """Return the samples of these numbers alone, in their order."""
+        kept = tuple(numbers)
+        return Samples(
+            lambda number: self.read(kept[number]),
+            [self.names[number] for number in kept],
+            None if self.labels is None else [self.labels[number] for number in kept],
+            self.fields,
+            None if self.files is None else [self.files[number] for number in kept],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Names:

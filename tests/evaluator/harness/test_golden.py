@@ -29,7 +29,7 @@ from evaluator.harness.golden import (
 from evaluator.harness.job import Model, Step, Tolerance
 from evaluator.harness.pipeline import Pipeline
 from evaluator.harness.reading import parse_job
-from evaluator.harness.trial import spread
+from evaluator.harness.selection import spread
 from evaluator.harness.variations import unnoticed
 from tests.evaluator.harness.conftest import CELLS, JOB, Finished
 from tests.evaluator.harness.predictors.linear import Linear

@@ -13,6 +13,7 @@ from evaluator.records.observed import observed_of
 from evaluator.records.runs import Run, RunEnd
 from evaluator.runner.container_init import MARK
 from evaluator.runner.engine import Engine
+from evaluator.runner.trial import Making
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 
 from .evaluation import LIMITS, Evaluation
@@ -57,15 +58,7 @@ def check_honest(end: RunEnd) -> None:
 
 
 def test_a_patched_writer(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    code = f"""
-def step(values):
-    phase = sys.modules["harness.phase"]
-    write = phase.write_json
-    if write.__name__ == "write_json":
-        phase.write_json = lambda path, document: write(path, document | {{"quality": {ALL_RIGHT!r}}})
-    return values
-"""
-    _, end = run(bench, cheating(layered, code), engine)
+    _, end = run(bench, cheating(layered, PATCHED), engine)
     assert end.outcome == "done"
     check_honest(end)
 
@@ -115,9 +108,7 @@ def step(values):
     check_honest(end)
 
 
-def test_labels_by_file(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    """It reads every file that it can reach beside the image's own, and looks for labels and what undoes the order."""
-    code = """
+LOOKING = """
 def step(values):
     found = []
     for root in ("/job", "/out", "/tmp", "/dev/shm", "/proc/1/root/job", "/proc/self/root/job"):
@@ -132,10 +123,39 @@ def step(values):
     print("LABELS", found, sorted(os.listdir("/job/dataset")), flush=True)
     return paint(values, 0) if found else values
 """
-    found, end = run(bench, cheating(layered, code), engine)
+"""Reads every file that it can reach beside the image's own, and looks for labels and what undoes the order."""
+
+
+def test_labels_by_file(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
+    found, end = run(bench, cheating(layered, LOOKING), engine)
     assert end.outcome == "done", bench.log(found)
     check_honest(end)
     assert "LABELS [] ['index.csv', 'samples']" in bench.log(found)
+
+
+PATCHED = f"""
+def step(values):
+    phase = sys.modules["harness.phase"]
+    write = phase.write_json
+    if write.__name__ == "write_json":
+        phase.write_json = lambda path, document: write(path, document | {{"quality": {ALL_RIGHT!r}}})
+    return values
+"""
+
+
+@pytest.mark.parametrize("code", [LOOKING, PATCHED], ids=["labels by file", "patched writer"])
+def test_golden_tensors_are_made_without_labels(bench: Bench, layered: Evaluation, engine: Engine, code: str) -> None:  # noqa: F811
+    """``benchlock golden`` tells how many samples are answered right, and the model sees no label for it."""
+    if code is LOOKING:  # a trial keeps no log, so it fails where there are labels
+        code = code.replace("paint(values, 0) if found else values", "1 / 0 if found else values")
+    lock = cheating(layered, code).lock(metrics=("top1",))
+    trial = bench.runner(engine).trial(lock, Making(2, (), SAMPLES))
+    assert trial.failure is None
+    assert trial.quality == {"top1": {"correct": round(HONEST * SAMPLES), "n": SAMPLES}}
+    assert trial.golden is not None
+    index = (layered.folder / "job" / "dataset" / "index.csv").read_text().splitlines()[1:]
+    assert trial.report["names"] == [index[number].partition(",")[0] for number in trial.report["numbers"]]
+    assert bench.leftovers() == []
 
 
 @pytest.fixture

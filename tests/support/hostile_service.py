@@ -59,10 +59,12 @@ def publish(served: Served, case: Case, *, dry_run: bool) -> Outcome:
 def ask(served: Served, path: str, body: dict[str, Any], name: str) -> Outcome:
     """Send a request below ``/v1`` while another client watches."""
     began = time.perf_counter()
-    answer, waits = watch(served, lambda: httpx.post(f"{served.url}/v1/{path}", json=body, timeout=600))
+    answer, waits = watch(
+        served.url, served.process.pid, lambda: httpx.post(f"{served.url}/v1/{path}", json=body, timeout=600)
+    )
     taken = time.perf_counter() - began
     sent = int(answer.request.headers["content-length"])
-    return Outcome(name, sent, answer.status_code, answer.json(), taken, tuple(waits.taken), waits.peak)
+    return Outcome(name, sent, answer.status_code, answer.json(), taken, waits.taken, waits.peak)
 
 
 def table(outcomes: Sequence[Outcome], before: int) -> str:

@@ -120,6 +120,7 @@ class Observed:
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
         """What cuts an answer that ``began`` stands in the log: nobody makes another one of it."""
+        cut: BenchlockError | None = None
         try:
             with self._grace.over_this():
                 await self._app(scope, receive, send)
@@ -142,7 +143,11 @@ class Observed:
                 log.error("an answer was cut", exc_info=cause)
                 raise
             self._tally.broken(cause.reason)
-            raise cause from None
+            # Raised anew, outside of this block: its traceback and context would keep what was being sent in a cycle.
+            cut = type(cause)(cause.what, next_step=cause.next_step)
+            del cause
+        if cut is not None:
+            raise cut
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:
         """What was refused, and what was to change something and failed, for those who ask who did what."""

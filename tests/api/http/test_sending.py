@@ -1,18 +1,26 @@
 """A blob on its way out: all of it, in its order, and nothing stays open however it ends."""
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from api.http.app import create_app
+from api.http.observed import Observed
 from api.http.patience import ClientLeftError
 from api.http.ranges import Part
 from api.http.send_window import CHUNKS_IN_MEMORY, MAX_CHUNK, MIN_CHUNK, SendMemory, SendWindow
 from api.http.sending import BlobResponse
 from api.http.work import Work
+from api.wiring import Registry, now
+from registry.access.refusals import Refusals
 
 Message = dict[str, Any]
 
@@ -142,3 +150,36 @@ def test_a_client_that_leaves_is_sent_no_more(tmp_path: Path) -> None:
     with pytest.raises(ClientLeftError):
         asyncio.run(answer())
     assert len(messages) < 5
+
+
+class Held:
+    """Stands for what is being sent."""
+
+
+def test_an_answer_that_was_cut_leaves_nothing_in_memory(registry: Registry) -> None:
+    """No cycle of errors and frames keeps what was being sent until the interpreter looks for cycles."""
+    service = create_app(registry).state.service
+    held = list[weakref.ref[Held]]()
+
+    async def answering(*_: object) -> None:
+        sending = Held()
+        held.append(weakref.ref(sending))
+        try:
+            raise ClientLeftError("the client closed the connection")  # noqa: TRY301 - as a send does it
+        except ClientLeftError as error:
+            raise RuntimeError("the answer had begun") from error
+
+    scope: Any = {"type": "http", "method": "GET", "path": "/v1/health", "raw_path": b"/v1/health", "headers": []}
+    scope |= {"query_string": b"", "client": ("127.0.0.1", 1)}
+
+    async def observe() -> bool:
+        observed = Observed(answering, service, Refusals(registry.database, now))
+        with suppress(ClientLeftError):
+            await observed(scope, AsyncMock(), AsyncMock())
+        return held[0]() is None
+
+    gc.disable()
+    try:
+        assert asyncio.run(observe())
+    finally:
+        gc.enable()

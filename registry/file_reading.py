@@ -24,7 +24,7 @@ from registry.names import Kind
 from registry.samples import find_label_columns
 from registry.wheels import ListedWheel, read_wheels
 
-LIMITS: Final = Limits(memory=1 << 30, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
+LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
 """The limits of reading the files of one lock."""
 SMALL: Final = 64 << 10
 """Bytes of all files together up to which they are read in this process. No parser here makes much of so few."""

@@ -11,7 +11,7 @@ import msgspec
 from artifacts.errors import InvalidInputError
 from artifacts.readable import readable
 from registry.file_facts import Disagreement
-from registry.inspection.budgets import BUDGET, read_whole
+from registry.inspection.budgets import BUDGET, read_buffer
 
 _WORDNET_ID = re.compile(r"n\d{8}[\s:,]+(?=\S)")
 
@@ -52,7 +52,7 @@ def read_categories(stream: BinaryIO, where: str) -> dict[int, str]:
         OverBudgetError: They have more bytes than the budget of annotations.
     """
     try:
-        content = read_whole(stream, BUDGET.annotations)
+        content = read_buffer(stream, BUDGET.annotations)
         return {one.id: one.name for one in msgspec.json.decode(content, type=_Annotations).categories}
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
         raise InvalidInputError(f"{where} holds no annotations of COCO's: {error}", where=where) from error

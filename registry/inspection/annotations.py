@@ -9,7 +9,7 @@ import msgspec
 from artifacts.errors import InvalidInputError
 from artifacts.readable import readable
 from artifacts.trees import check_path
-from registry.inspection.budgets import BUDGET, read_whole
+from registry.inspection.budgets import BUDGET, read_buffer
 from registry.inspection.classes import Classes
 from registry.inspection.content import Content
 from registry.manifests import Split
@@ -52,7 +52,7 @@ def check_coco(split: Split, content: Content, classes: Classes | None, where: s
     path, place = str(split.annotations), f"{where}.annotations"
     with content.unpacked(path, place) as stream:
         try:
-            found = msgspec.json.decode(read_whole(stream, BUDGET.annotations), type=_Coco)
+            found = msgspec.json.decode(read_buffer(stream, BUDGET.annotations), type=_Coco)
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
             raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
     folder = f"{str(split.images).rstrip('/')}/"

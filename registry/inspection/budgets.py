@@ -37,7 +37,7 @@ class Budget:
     """
 
     document: int = 16 << 20
-    annotations: int = 256 << 20
+    annotations: int = 512 << 20
     line: int = 16 << 20
     unpacked: int = 4 << 30
     header: int = 16 << 20
@@ -61,12 +61,21 @@ def read_whole(stream: BinaryIO, largest: int) -> bytes:
     Raises:
         OverBudgetError: There are more.
     """
+    return bytes(read_buffer(stream, largest))
+
+
+def read_buffer(stream: BinaryIO, largest: int) -> bytearray:
+    """Read the rest of a stream as ``read_whole``, without a second copy of its bytes.
+
+    Raises:
+        OverBudgetError: There are more than ``largest`` bytes.
+    """
     content = bytearray()
     while chunk := stream.read(min(_CHUNK, largest + 1 - len(content))):
         content += chunk
         if len(content) > largest:
             raise OverBudgetError(f"has more than {in_units(largest)}")
-    return bytes(content)
+    return content
 
 
 def read_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from registry.manifests import Image, Manifest, files_of
 from registry.manifests.identity import plain
 from registry.problems import Problems
 
-LIMITS: Final = Limits(memory=1 << 30, cpu_seconds=60, seconds=300.0, files=64, result=16 << 20)
+LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=16 << 20)
 """The limits of the inspection of one version."""
 _SHOWN: Final = 100
 _CHILD: Final = "registry.inspection.child"

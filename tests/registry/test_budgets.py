@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import struct
+import tracemalloc
 import zipfile
 from typing import BinaryIO, cast
 
@@ -11,7 +12,8 @@ import pytest
 
 from registry.inspection.archives import faults
 from registry.inspection.arrays import read_array
-from registry.inspection.budgets import Meter, OverBudgetError, read_lines, read_whole
+from registry.inspection.budgets import BUDGET, Meter, OverBudgetError, read_buffer, read_lines, read_whole
+from registry.inspection.calls import LIMITS
 from registry.inspection.code import reasons
 from registry.inspection.parquet import read_footer
 from registry.inspection.pickles import foreign_globals
@@ -30,6 +32,20 @@ def test_a_document_and_a_line_are_bounded() -> None:
     assert list(read_lines(stream(b"123456789\na"), 10)) == [b"123456789\n", b"a"]
     with pytest.raises(OverBudgetError, match="has a line of more than 10 bytes"):
         list(read_lines(stream(b"12345678901\n"), 10))
+
+
+def test_annotations_as_large_as_coco_s_own_are_read_with_one_copy_of_their_bytes() -> None:
+    """``instances_train2017.json`` and twice as much for what is made of it fit into the memory of an inspection."""
+    assert 469_785_474 < BUDGET.annotations <= LIMITS.memory // 3
+    with pytest.raises(OverBudgetError, match="has more than 10 bytes"):
+        read_buffer(stream(b"x" * 11), 10)
+    source = stream(bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        assert len(read_buffer(source, 64 << 20)) == 64 << 20
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_meter_bounds_each_read_and_all_of_them() -> None:

@@ -41,13 +41,7 @@ class Registry:
     catalogue: "Catalogue"
     records: "Records"
     database: "Database"
-
-    @property
-    def examiner(self) -> "Examiner":
-        """What compares records of runs with their evidence."""
-        from evaluator.evidence.examination import Examiner  # noqa: PLC0415 - not every command reads runs
-
-        return Examiner(self.store, self.home, self.catalogue.get_lock)
+    examiner: "Examiner"
 
 
 def source_access() -> "Access":
@@ -103,7 +97,7 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
         raise
     catalogue = Catalogue(database, now)
     examiner = Examiner(store, home, catalogue.get_lock)
-    registry = Registry(home, store, catalogue, ExaminedRecords(database, examiner), database)
+    registry = Registry(home, store, catalogue, ExaminedRecords(database, examiner), database, examiner)
     if registry.records.unfinished() or leftovers(home):
         from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 

@@ -92,9 +92,11 @@ class HeldRuns:
         """
         with reading(self._engine) as connection:
             begun = load_run(connection, run)
-        if begun.end is not None:
-            check_same_end(begun, end)
-            return begun
+            if begun.end is not None:
+                check_same_end(begun, end)
+                return begun
+            # Before the expensive check, and once more in the transaction that records the end.
+            self._check_own(connection, run)
         if end.ended_at.tzinfo is None:
             check_end(begun.start, end)  # says so
         end = in_text(end)

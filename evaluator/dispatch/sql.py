@@ -7,8 +7,9 @@ changes: a machine's before a job's, and a job's only where nobody has it.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 
 from artifacts import limits
 from artifacts.errors import UnknownNameError
@@ -36,7 +37,7 @@ from evaluator.dispatch.states import Ended, JobState, Phase
 from evaluator.dispatch.tables import jobs, leases, machines
 from evaluator.dispatch.times import Clock, Moment, Times, queue_id
 from evaluator.records.records import load_run, record_start, runs_of
-from evaluator.records.runs import RunEnd, RunId, RunStart, in_text, without_nul
+from evaluator.records.runs import Run, RunEnd, RunId, RunStart, in_text, without_nul
 from registry.access.actors import acting
 from registry.access.log import note
 from registry.catalogue.database import changing, reading, writing
@@ -188,13 +189,26 @@ class SqlQueue:
             connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
             return "cancel" if asked else "keep"
 
-    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+    def commit(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None] | None = None) -> Job:
+        """Commit as ``Queue`` says.
+
+        Args:
+            fence: The lease.
+            run: Its run.
+            end: How the run ended.
+            check: Raises unless the ended run may be recorded. It is called outside of any transaction, and only where
+                the lease holds: a stranger must not cause the work.
+
+        Raises:
+            FencedError, RunEndedError, InvalidInputError: As ``Queue.commit``.
+            BenchlockError: As ``check``.
+        """
         end = in_text(end)
+        if check is not None:
+            self._check_run(fence, run, end, check)
         with writing(self._database) as connection:
             moment = self._moment(connection)
-            lease = connection.execute(select(leases).where(*_own(fence))).first()
-            if lease is None or lease.run != run:
-                raise FencedError(f"lease {fence} has no {run}", where=run)
+            lease = _lease_of(connection, fence, run)
             held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if held is not None:
                 end = check_over(load_run(connection, run).start, end, moment.at)
@@ -205,6 +219,15 @@ class SqlQueue:
             else:
                 check_again(load_run(connection, run), end, lease)
             return load_job(connection, JobId(lease.job), moment.now)
+
+    def _check_run(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> None:
+        with reading(self._database) as connection:
+            lease = _lease_of(connection, fence, run)
+            mine = (jobs.c.id == lease.job, jobs.c.fence == fence, jobs.c.state == "leased")
+            is_held = connection.execute(select(jobs.c.seq).where(*mine)).first() is not None
+            start = load_run(connection, run).start
+        if is_held:  # else the transaction that follows says why it ends nothing
+            check(Run(start, replace(end, ended_at=max(end.ended_at, start.started_at))))
 
     def release(self, fence: Fence, ended: Ended, reason: str) -> None:
         limits.check_text(reason, limits.REASON, "reason")
@@ -334,6 +357,18 @@ def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:
     actor = acting()
     mine = () if actor.scopes.allow("admin") else (leases.c.owner == actor.id,)
     return (leases.c.fence == fence, *mine)
+
+
+def _lease_of(connection: Connection, fence: Fence, run: RunId) -> Row[Any]:
+    """Return the lease that began the run.
+
+    Raises:
+        FencedError: There is no such lease, or it is another token's.
+    """
+    lease = connection.execute(select(leases).where(*_own(fence))).first()
+    if lease is None or lease.run != run:
+        raise FencedError(f"lease {fence} has no {run}", where=run)
+    return lease
 
 
 def _is_due(connection: Connection, now: float) -> bool:

@@ -35,7 +35,7 @@ from evaluator.dispatch.sql import SqlQueue
 from evaluator.dispatch.states import Ended
 from evaluator.dispatch.tables import eligible, job_results, lease_slots, leases, machines
 from evaluator.records.records import Records, record_end
-from evaluator.records.runs import RunEnd, RunEndedError, RunId, new_run_id
+from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, new_run_id
 from evaluator.records.tables import open_runs
 from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError
@@ -610,6 +610,7 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
 def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     bench = Bench(database)
     mine, other = MINE, OTHER
+    examined: list[Run] = []
     with acting_as(mine):
         bench.enrol(1)
         job = bench.submit()
@@ -620,12 +621,15 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
         assert bench.queue.beat(lease.fence, "measuring") == "lost"
         bench.queue.release(lease.fence, "invalid", "mischief")
         with pytest.raises(FencedError):
-            bench.queue.commit(lease.fence, run, end())
+            bench.queue.commit(lease.fence, run, end(), examined.append)
         with pytest.raises(ForbiddenError):
             bench.queue.cancel(job)
+    assert examined == []  # a stranger causes no examination
     with acting_as(mine):
         assert bench.queue.beat(lease.fence, "measuring") == "keep"
-        assert bench.queue.commit(lease.fence, run, end()).state == "done"
+        assert bench.queue.commit(lease.fence, run, end(), examined.append).state == "done"
+        assert bench.queue.commit(lease.fence, run, end(), examined.append).state == "done"
+    assert [one.id for one in examined] == [run]
 
 
 def test_a_machine_belongs_to_the_token_that_enrolled_it(bench: Bench, database: Engine) -> None:

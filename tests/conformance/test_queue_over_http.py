@@ -17,6 +17,7 @@ from artifacts.http.client import session_with
 from artifacts.http.server import parse_server
 from artifacts.local import LocalStore
 from evaluator.dispatch.queue import Queue
+from evaluator.evidence.examination import Examiner
 from registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
 from tests.conformance.test_queue import Bench
@@ -55,7 +56,9 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("api.http.routes.leases._check_end", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
-    registry = Registry(tmp_path, store, Catalogue(database, lambda: NOON), made.records, database)
+    catalogue = Catalogue(database, lambda: NOON)
+    examiner = Examiner(store, tmp_path, catalogue.get_lock)
+    registry = Registry(tmp_path, store, catalogue, made.records, database, examiner)
     with TestClient(create_app(registry, Settings(largest_page=2))) as client:
         session = session_with(parse_server("http://127.0.0.1"))
         session._client = client

@@ -1,7 +1,7 @@
 """What workers ask: to be known, for work, to hold it, and to record what came of it."""
 
 import asyncio
-from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import Router, get, patch, post, put
@@ -20,11 +20,12 @@ from api.wire.cursors import cursor_of, key_of
 from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError, UnknownNameError
+from artifacts.errors import InvalidInputError
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
+from evaluator.dispatch.sql import SqlQueue
 from evaluator.records.documents import check_recorded
-from evaluator.records.runs import Run, RunEnd, RunId, in_text
+from evaluator.records.runs import Run, RunEnd, RunId
 from registry.lockfile import load
 
 _LOOKS: Final = 1.0
@@ -228,7 +229,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     return [request_lease, read_lease, renew_lease, release_lease]
 
 
-def _runs(service: Service, queue: Queue) -> list[Any]:
+def _runs(service: Service, queue: SqlQueue) -> list[Any]:
     largest = service.settings.largest_body
 
     @post(
@@ -277,29 +278,17 @@ def _fence(text: str) -> Fence:
     return Fence(int(text))
 
 
-def _committed(registry: Registry, queue: Queue, fence: Fence, run: RunId, end: RunEnd) -> Job:
+def _committed(registry: Registry, queue: SqlQueue, fence: Fence, run: RunId, end: RunEnd) -> Job:
     with registry.store.writing():
         _check_blobs(registry, tuple(end.blobs.values()))
-        _check_end(registry, run, end)
-        return queue.commit(fence, run, end)
+        return queue.commit(fence, run, end, partial(_check_run, registry))
 
 
-def _check_end(registry: Registry, run: RunId, end: RunEnd) -> None:
-    """Raise unless the end fits the lock of its run and agrees with its evidence.
-
-    Of a run that is not here, or that has ended, the queue says so.
-    """
-    try:
-        recorded = registry.records.as_recorded(run)
-    except UnknownNameError:
-        return
-    if recorded.end is not None:
-        return
-    at = max(end.ended_at, recorded.start.started_at)  # a clock that was set back meanwhile
-    given = Run(recorded.start, replace(in_text(end), ended_at=at))
-    lock = load(registry.catalogue.get_lock(given.start.lock), given.start.lock)
-    check_recorded(given, lock)
-    registry.examiner.require(given, lock)
+def _check_run(registry: Registry, run: Run) -> None:
+    """Raise unless the ended run fits its lock and agrees with its evidence."""
+    lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
+    check_recorded(run, lock)
+    registry.examiner.require(run, lock)
 
 
 def _check_blobs(registry: Registry, blobs: tuple[Descriptor, ...]) -> None:

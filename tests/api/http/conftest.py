@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from api.http.app import create_app
 from api.wiring import Registry
+from evaluator.evidence.examination import Examiner
 from evaluator.records.records import Records
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogued import CataloguedStore
@@ -35,7 +36,9 @@ class Clock:
 def registry(database: Engine, tmp_path: Path) -> Registry:
     catalogue = Catalogue(database, Clock())
     store = CataloguedStore(tmp_path / "blobs", catalogue.text_of)
-    return Registry(tmp_path, store, catalogue, Records(database), database)
+    return Registry(
+        tmp_path, store, catalogue, Records(database), database, Examiner(store, tmp_path, catalogue.get_lock)
+    )
 
 
 @pytest.fixture

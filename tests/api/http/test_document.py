@@ -34,6 +34,7 @@ from api.http.limits import Buckets
 from api.http.settings import Settings
 from api.wiring import Registry
 from artifacts.local import LocalStore
+from evaluator.evidence.examination import Examiner
 from evaluator.records.records import Records
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
@@ -83,7 +84,9 @@ def desk(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Des
     home = tmp_path_factory.mktemp("described")
     shutil.copy(schema, home / "registry.db")
     database = open_engine(home / "registry.db")
-    registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, Clock()), Records(database), database)
+    store, catalogue = LocalStore(home / "blobs"), Catalogue(database, Clock())
+    examiner = Examiner(store, home, catalogue.get_lock)
+    registry = Registry(home, store, catalogue, Records(database), database, examiner)
     app: Any = create_app(registry, Settings(rate=1e9))
     with pytest.MonkeyPatch.context() as patched, get_client(app) as client:
         patched.setattr(Buckets, "take", lambda *_: True)

@@ -15,6 +15,7 @@ from api.http.limits import Buckets
 from api.http.settings import Settings
 from api.wiring import Registry
 from artifacts.local import LocalStore
+from evaluator.evidence.examination import Examiner
 from evaluator.records.records import Records
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
@@ -37,7 +38,9 @@ def site(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     shutil.copy(schema, home / "registry.db")
     (folder / "secret").write_text(SECRET)
     database = open_engine(home / "registry.db")
-    registry = Registry(home, LocalStore(home / "blobs"), Catalogue(database, Clock()), Records(database), database)
+    store, catalogue = LocalStore(home / "blobs"), Catalogue(database, Clock())
+    examiner = Examiner(store, home, catalogue.get_lock)
+    registry = Registry(home, store, catalogue, Records(database), database, examiner)
     with pytest.MonkeyPatch.context() as patched, TestClient(create_app(registry, Settings(rate=1e9))) as client:
         patched.setattr(Buckets, "take", lambda *_: True)
         yield client, Questions(registry, client), folder

@@ -224,8 +224,8 @@ def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
     loadgen, shown = end.details.get("loadgen"), dict[str, str]()
     validity = validity_of(run)
     if isinstance(loadgen, dict):
-        verdict = "without a verdict that can be read" if validity is None else validity.mark
-        shown["LoadGen"] = f"{loadgen.get('version')}, {verdict}"
+        verdict = ", no readable verdict" if validity is None else f", {validity.mark}"
+        shown["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
         shown["sequence"] = str(loadgen.get("sequence_sha256", ""))
     threads = end.details.get("threads")
     if isinstance(threads, dict):

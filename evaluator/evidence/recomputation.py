@@ -29,7 +29,8 @@ from evaluator.evidence.phases import (
 from evaluator.evidence.scores import LARGEST_PREDICTIONS, UnreadableLabelsError, lay_labels, score_predictions
 from evaluator.evidence.workspace import lay_out, open_workspace
 from evaluator.harness.account import find_peak
-from evaluator.records.calls import KEY, calls_document
+from evaluator.records.calls import calls_document
+from evaluator.records.runs import CALLS
 from evaluator.runner.ending import Failure
 from evaluator.runner.results import LARGEST_RESULT, Result, parse_result
 from evaluator.runner.surroundings import misfit
@@ -297,7 +298,7 @@ class _Evidence:
         device = self.subject.platform.device
         version = max((number for name, number in self.subject.lock.metrics.items() if not is_quality(name)), default=1)
         calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device, version)
-        return {} if calls is None else {KEY: calls_document(calls)}
+        return {} if calls is None else {CALLS: calls_document(calls)}
 
     def _peak(self) -> Peak | None:
         peak = self.result.peak

@@ -1,18 +1,17 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
 import math
-from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from artifacts.readable import readable
-from evaluator.records.runs import Run
+from evaluator.records.runs import CALLS, Run
 from evaluator.statistics.figures import Calls
 
 readable(Calls)
 
-KEY = "calls"
+KEY: Final = CALLS
 """Where in a run's details they stand."""
 
 
@@ -27,24 +26,17 @@ def calls_of(run: Run) -> Calls | None:
 
     Their figures are marked as self-reported where the run's other times are.
     """
-    if run.end is None or KEY not in run.end.details:
+    if run.end is None or CALLS not in run.end.details:
         return None
     try:
-        found = msgspec.convert(run.end.details[KEY], Calls)
+        found = msgspec.convert(run.end.details[CALLS], Calls)
     except msgspec.ValidationError:
         return None
     seconds = [0.0 if one is None else one for one in (found.wall, found.cpu)]
     possible = all(math.isfinite(one) and one >= 0 for one in seconds)
     if not possible or not 0 <= found.preempted <= found.n or found.n <= 0:
         return None
-    return _marked(found) if run.end.times_self_reported else found
-
-
-def _marked(calls: Calls) -> Calls:
-    undisturbed, cpu_time = (
-        tuple(replace(one, self_reported=True) for one in figures) for figures in (calls.undisturbed, calls.cpu_time)
-    )
-    return replace(calls, undisturbed=undisturbed, cpu_time=cpu_time)
+    return found
 
 
 def flag_of(run: Run) -> str | None:

@@ -46,6 +46,8 @@ CONTAINER_CPU = "container_cpu"
 """Among the timings: the seconds of CPU that the container of the model took, as its control group counted them."""
 SELF_REPORTED = "self_reported"
 """The key of a record's details that names the metrics which code of the model could have made."""
+CALLS: Final = "calls"
+"""The key of a record's details that says how single calls were disturbed."""
 
 _PREFIX = "run/"
 ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -95,7 +97,8 @@ class RunStart:
 class RunEnd:
     """What is known when a run has ended. ``packages`` are name to version, ``timings`` phase to seconds.
 
-    Metrics that ``details`` name as self-reported are marked.
+    Metrics that ``details`` name as self-reported are marked. Where one of time is marked, so are the figures of single
+    calls in ``details``.
     """
 
     outcome: Outcome
@@ -113,11 +116,26 @@ class RunEnd:
         if isinstance(marked, list | tuple) and marked:
             metrics = tuple(replace(one, self_reported=True) if one.name in marked else one for one in self.metrics)
             object.__setattr__(self, "metrics", metrics)
+        if self.times_self_reported:
+            object.__setattr__(self, "details", _mark_calls(self.details))
 
     @property
     def times_self_reported(self) -> bool:
         """Whether code of the model ran in the process that times calls and keeps LoadGen's account."""
         return any(one.self_reported and not is_quality(one.name) for one in self.metrics)
+
+
+def _mark_calls(details: Json) -> Json:
+    """Return the details with the figures of single calls marked as self-reported, as far as they can be read."""
+    calls = details.get(CALLS)
+    if not isinstance(calls, Mapping):
+        return details
+    marked = {
+        name: [{**one, "self_reported": True} if isinstance(one, Mapping) else one for one in part]
+        for name, part in calls.items()
+        if isinstance(part, list | tuple)
+    }
+    return {**details, CALLS: {**calls, **marked}}
 
 
 @dataclass(frozen=True, slots=True)

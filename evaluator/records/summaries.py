@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from artifacts import limits
 from artifacts.canonical import canonical
-from evaluator.records.calls import KEY
-from evaluator.records.runs import SELF_REPORTED, Json, Run, RunEnd
+from evaluator.records.runs import CALLS, SELF_REPORTED, Json, Run, RunEnd
 
 _LARGEST_PART: Final = 16 << 10
 """Bytes of a part of a record, as JSON, beyond which the summary lacks it."""
-_PARTS: Final = (KEY, SELF_REPORTED, "loadgen")
+_PARTS: Final = (CALLS, SELF_REPORTED, "loadgen")
 
 
 def summarize(run: Run) -> Run:

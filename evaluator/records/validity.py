@@ -58,9 +58,10 @@ class _Phase(msgspec.Struct):
 def validity_of(run: Run) -> Validity | None:
     """LoadGen's verdict on a run: of its performance phase, and of the pipeline phase where there was one.
 
-    None where LoadGen drove nothing, or the record says nothing of it that can be understood.
+    None where LoadGen drove nothing, where the record says nothing of it that can be understood, and of a run that is
+    not done: its figures were withdrawn, and so is what they were worth.
     """
-    found = {} if run.end is None else dict(_accounts(run.end.details))
+    found = {} if run.end is None or run.end.outcome != "done" else dict(_accounts(run.end.details))
     verdicts = {phase: _validity(account) for phase, account in found.items()}
     if not verdicts:
         return None

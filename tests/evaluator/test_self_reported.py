@@ -16,12 +16,14 @@ from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import InvalidInputError
 from evaluator.claims import judge_claims
 from evaluator.comparing import compare_runs
+from evaluator.records.calls import calls_document
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.predictions import Agreed
-from evaluator.records.runs import SELF_REPORTED, Isolation, Run
+from evaluator.records.runs import CALLS, SELF_REPORTED, Isolation, Run
 from evaluator.records.verdicts import judge
 from evaluator.repeating import repeat
 from evaluator.runner.trust import check_probes, check_times, overrun, self_reported
+from evaluator.statistics.figures import Calls, Interval, Metric
 from evaluator.statistics.samples import Samples
 from evaluator.statistics.timing import Performance, Phases
 from registry.lockfile import Lock
@@ -70,6 +72,11 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
     run = dataclasses.replace(
         run, end=dataclasses.replace(run.end, packages={"numpy": "2"}, blobs=blobs, timings={"run": 1.0})
     )
+    single = Calls(
+        1, 0, "thread", (Metric("latency_p50", 1.0, "s", "lower", 1, Interval(None, None), 1),), (), 1.0, 1.0
+    )
+    details = {**run.end.details, CALLS: calls_document(single)}
+    run = dataclasses.replace(run, end=dataclasses.replace(run.end, details=details))
     shown = {"top1": False, "top5": False, "latency_p50": True}
     for one in (run, decode_run(encode_run(run), "run"), run_of(run_on_wire(run))):
         assert one.end is not None
@@ -77,6 +84,9 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
     assert {found["name"]: found["self_reported"] for found in run_document(run)["metrics"]} == shown
     wire = msgspec.to_builtins(run_on_wire(run))
     assert {found["name"]: found["self_reported"] for found in wire["end"]["metrics"]} == shown
+    assert [found["self_reported"] for found in wire["end"]["details"][CALLS]["undisturbed"]] == [True]
+    full = run_document(run, full=True)["details"][CALLS]["undisturbed"]
+    assert [found["self_reported"] for found in full] == [True]
 
 
 def test_tables_say_it_beside_the_figure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,3 +91,8 @@ def test_where_loadgen_drove_nothing_there_is_no_verdict() -> None:
     assert of(pipeline={"queries": 3}) is None
     run: Run = recorded(None)
     assert validity_of(run) is None
+
+
+def test_a_failed_run_has_no_verdict() -> None:
+    failed = replace(DONE, outcome="failed", failure_class="crash", failure_message="it fell", metrics=())
+    assert validity_of(recorded(replace(failed, details={"loadgen": {"valid": True}}))) is None

@@ -14,7 +14,7 @@ from artifacts.local import LocalStore
 from evaluator.evidence.recomputation import Subject, recompute
 from evaluator.runner.verification import read_manifests
 from registry.manifests.identity import content
-from tests.support.evidence import IDX, make_run
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 
 SAMPLES, CLASSES = 50_000, 1000
@@ -54,7 +54,14 @@ def _large(folder: Path) -> Measured:
 
 def _measured(folder: Path, files: Mapping[str, bytes], samples: int, classes: int) -> Measured:
     store = LocalStore(folder)
-    made = variant({"files": files, "dataset": {"labels": None, "splits.test.samples": samples}, "model": NO_LABELS})
+    made = variant(
+        {
+            "lock": CURRENT,
+            "files": files,
+            "dataset": {"labels": None, "splits.test.samples": samples},
+            "model": NO_LABELS,
+        }
+    )
     for manifest in made.manifests.values():
         for blob in (content(manifest), *made.files[manifest.kind].values()):
             store.put(io.BytesIO(blob))

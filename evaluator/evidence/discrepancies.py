@@ -37,6 +37,10 @@ HOST_TIMINGS: Final = (
 HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of")
 """The details that the host reports."""
 
+_RUN: Final = "run"
+_FAILURE: Final = "failure"
+"""The difference that explains the others, and comes first."""
+_MOST_OF_A_MESSAGE: Final = 600
 _EXIT_CODE: Final = "exit_code"
 _ABSENT: Final = object()
 _SAMPLES: Final = re.compile(r"\bsamples? \d+( to \d+)?( \([^()]*\))?")
@@ -67,7 +71,22 @@ def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputed, log: 
     stated = _document(run, run.end, recomputed)
     failure = _failure(run, run.end, subject, recomputed, log)
     expected = _expected(run, subject, recomputed, failure)
-    return tuple(_differences("", stated, expected))
+    found = sorted(_differences("", stated, expected), key=lambda one: one.field != _FAILURE)
+    return (*_missing_timings(run.end, recomputed), *found)
+
+
+def _missing_timings(end: RunEnd, recomputed: Recomputed) -> Iterator[Discrepancy]:
+    """Yield what bounds the times of a run that is done, where its record lacks it."""
+    if end.outcome == "done" and _seconds(end, _RUN) is None:
+        yield Discrepancy(f"timings.{_RUN}", end.timings.get(_RUN), f"at least {recomputed.claimed:.6g} seconds")
+
+
+def _seconds(end: RunEnd, name: str) -> float | None:
+    """Return the seconds that the host reports under a name; None where the record does not say."""
+    found: object = end.timings.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found < 0:
+        return None
+    return float(found)
 
 
 def _document(run: Run, end: RunEnd, recomputed: Recomputed) -> dict[str, Any]:
@@ -151,11 +170,19 @@ def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, lo
     limits = subject.lock.limits
     memory = None if run.start.isolation == "process" else limits.bytes
     found = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
-    ran, cpu = float(end.timings.get("run", math.inf)), end.timings.get(CONTAINER_CPU)
-    found = found or overrun(recomputed.claimed, ran, recomputed.claimed_cpu, None if cpu is None else float(cpu))
+    found = found or _overrun(end, recomputed)
     if found is not None and found.kind == stated.kind and _masked(_fitted(found, end)) == _masked(stated.message):
         return stated
     return found
+
+
+def _overrun(end: RunEnd, recomputed: Recomputed) -> Failure | None:
+    ran = _seconds(end, _RUN)
+    return (
+        None
+        if ran is None
+        else overrun(recomputed.claimed, ran, recomputed.claimed_cpu, _seconds(end, CONTAINER_CPU))
+    )
 
 
 def _is_older_than_limits(end: RunEnd) -> bool:
@@ -196,4 +223,6 @@ def _differences(where: str, recorded: object, expected: object) -> Iterator[Dis
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, Mapping) and value.keys() == {"class", "message"}:
+        return f"{value['class']} ({limits.shorten(str(value['message']), _MOST_OF_A_MESSAGE)})"
     return "absent" if value is None else shown(value)

@@ -18,7 +18,8 @@ from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
 from artifacts.store import BlobStore, read
-from evaluator.evidence.status import FAILURE_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
+from evaluator.evidence.status import FAILURE_FIELDS, PEAK_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
+from evaluator.harness.job import PEAK
 from evaluator.records.documents import check_fit, encode_run
 from evaluator.records.runs import SELF_REPORTED, Run, check_consistency
 from registry.lockfile import Lock
@@ -26,10 +27,12 @@ from registry.lockfile import Lock
 if TYPE_CHECKING:
     from evaluator.evidence.recomputation import Recomputed, Subject
 
+PEAK_LOGS: Final = "peak-loadgen-detail"
+"""The role of the blob that has LoadGen's logs of the probes of a peak."""
 FOLDER: Final = "evidence"
 """The folder in a registry's home: labels while they are read, and which records agreed."""
 SCRATCH: Final = f"{FOLDER}/labels"
-_VERIFIED: Final = "verified-2"
+_VERIFIED: Final = "verified-3"
 """The number grows when the comparison finds more."""
 _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20
@@ -252,7 +255,8 @@ def reported_fields(run: Run) -> tuple[str, ...]:
         return (*REPORTED_FIELDS, "outcome")
     if run.end.outcome == "failed":
         return (*REPORTED_FIELDS, *FAILURE_FIELDS)
-    return REPORTED_FIELDS
+    has_peak = any(metric.name == PEAK for metric in run.end.metrics)
+    return (*REPORTED_FIELDS, *PEAK_FIELDS) if has_peak and PEAK_LOGS not in run.end.blobs else REPORTED_FIELDS
 
 
 def _mark(run: Run, status: EvidenceStatus) -> Run:

@@ -1,7 +1,7 @@
 """Timed phases, read back from their raw samples and LoadGen's log."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,12 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InvalidInputError
-from evaluator.harness.account import describe_account, describe_phase, describe_probe, describe_starts, describe_sweep
-from evaluator.harness.loadgen_log import Log, read_log
+from evaluator.evidence.columns import check_columns
+from evaluator.evidence.examination import PEAK_LOGS
+from evaluator.evidence.logs import check_settings, describe_checked_probe, read_detail_log, read_probe_logs
+from evaluator.evidence.requirements import is_complete
+from evaluator.harness.account import compare_log, describe_account, describe_phase, describe_starts, describe_sweep
+from evaluator.harness.loadgen_log import Log
 from evaluator.harness.trace import agreement
 from evaluator.runner.trust import InvalidLoadError
 from evaluator.statistics.samples import read_columns, samples_of
 from evaluator.statistics.timing import Performance
+from registry.lockfile import Lock
 
 LARGEST_SAMPLES: Final = 512 << 20
 LARGEST_LOG: Final = 64 << 20
@@ -39,56 +44,128 @@ PERFORMANCE: Final = Phase("performance", "samples", "loadgen-detail")
 PIPELINE: Final = Phase("pipeline", "pipeline-samples", "pipeline-loadgen-detail")
 
 
-def read_phase(
-    phase: Phase, files: Mapping[str, Path], scenario: Table, stated: Table | None, account: Table | None
-) -> Performance | None:
-    """Read the samples of a phase, and compare with them what the result states of the phase.
+@dataclass(frozen=True, slots=True)
+class PhaseReader:
+    """Reads the timed phases of one run.
 
-    Args:
-        phase: Which phase.
+    Attributes:
+        lock: The lock of the run.
         files: The files of the run's blobs, by role.
-        scenario: The scenario of the lock.
-        stated: What the result says of the phase; None if it was not timed.
-        account: What the result says of LoadGen; None if LoadGen did not drive the phase.
-
-    Raises:
-        InvalidInputError: Samples or the log are missing or malformed, or the result states something else.
-        InvalidLoadError: LoadGen logged an error, or a minimum that was not met.
+        total: The number of samples in the split.
     """
-    if stated is None:
-        return None
-    if phase.samples not in files:
-        raise InvalidInputError(f"the harness timed {stated['queries']} queries and left no {phase.samples} of them")
-    columns = read_columns(files[phase.samples])
-    samples = samples_of(columns)
-    if len(samples.latency) != stated["queries"]:
-        raise InvalidInputError(
-            f"the harness counted {stated['queries']} queries and left {len(samples.latency)} samples"
-        )
-    try:
-        facts = _describe(columns, scenario)
-        log = _read_log(phase, files, account)
-        told = {} if log is None else _account(log, columns, scenario)
-    except (ValueError, KeyError, IndexError, TypeError, OSError, RecursionError) as error:
-        raise InvalidInputError(f"the samples or the log of the {phase.name} phase are malformed: {error}") from error
-    if log is not None and log.errors:
-        raise InvalidLoadError(f"LoadGen logged {len(log.errors)} errors: {shown(log.errors[0])}")
-    _check_equal(phase.name, stated, facts)
-    _check_equal(f"{phase.name}: loadgen", account or {}, told)
-    duration: float = facts["duration_s"] if facts else stated["duration_s"]
-    return Performance(samples, stated["samples_per_query"], duration)
 
+    lock: Lock
+    files: Mapping[str, Path]
+    total: int
 
-def read_first_probe(files: Mapping[str, Path], rate: float) -> dict[str, Any]:
-    """Return what LoadGen's log of the performance phase says of the rate ``rate``, in queries a second.
+    def read(self, phase: Phase, stated: Table | None, account: Table | None) -> Performance | None:
+        """Read the samples of a phase, and compare with them what the result states of the phase.
 
-    Raises:
-        InvalidInputError: There is no such log, or it is malformed.
-    """
-    try:
-        return describe_probe(rate, read_log(files[PERFORMANCE.log]))
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise InvalidInputError(f"LoadGen's log of the performance phase is missing or malformed: {error}") from error
+        Args:
+            phase: Which phase.
+            stated: What the result says of the phase; None if it was not timed.
+            account: What the result says of LoadGen; None if LoadGen did not drive the phase.
+
+        Raises:
+            InvalidInputError: Samples or the log are missing or malformed, or the result states something else.
+            InvalidLoadError: LoadGen logged an error, or a minimum that was not met.
+        """
+        if stated is None:
+            return None
+        columns = self._read_columns(phase, stated)
+        scenario, samples = self.lock.scenario, samples_of(columns)
+        log = self._read_log(phase, account)
+        try:
+            facts = _describe(columns, scenario)
+            told = {} if log is None else self._account(log, columns)
+        except (ValueError, KeyError, IndexError, TypeError, ArithmeticError) as error:
+            raise InvalidInputError(
+                f"the samples or the log of the {phase.name} phase are malformed: {error}",
+                where=phase.samples,
+                next_step="run the lock again",
+            ) from error
+        if log is not None and log.errors:
+            raise InvalidLoadError(f"LoadGen logged {len(log.errors)} errors: {shown(log.errors[0])}")
+        _check_equal(phase.name, stated, facts)
+        _check_equal(f"{phase.name}: loadgen", account or {}, told)
+        duration: float = facts["duration_s"] if facts else stated["duration_s"]
+        return Performance(samples, stated["samples_per_query"], duration)
+
+    def read_first_probe(self, rate: float) -> dict[str, Any]:
+        """Return what LoadGen's log of the performance phase says of the rate ``rate``, in queries a second.
+
+        Raises:
+            InvalidInputError: There is no such log, or it is malformed.
+        """
+        if PERFORMANCE.log not in self.files:
+            raise InvalidInputError("LoadGen's log of the performance phase is missing")
+        log = read_detail_log(PERFORMANCE.log, self.files[PERFORMANCE.log])
+        return describe_checked_probe(PERFORMANCE.log, rate, log)
+
+    def read_probes(self, rates: Sequence[float]) -> list[dict[str, Any]] | None:
+        """Return what LoadGen's logs say of the probes of the peak phase; None of a harness that left no such logs.
+
+        Args:
+            rates: The rates of the probes as the result states them, in queries a second.
+
+        Raises:
+            InvalidInputError: The logs are malformed, or of other probes.
+            InvalidLoadError: LoadGen logged an error.
+        """
+        if PEAK_LOGS not in self.files:
+            return None
+        logs = read_probe_logs(PEAK_LOGS, self.files[PEAK_LOGS])
+        if len(logs) != len(rates):
+            raise InvalidInputError(f"the harness says that it made {len(rates)} probes, and left {len(logs)} logs")
+        found = []
+        for number, (rate, log) in enumerate(zip(rates, logs, strict=True), start=1):
+            place = f"{PEAK_LOGS}, log {number}"
+            if log.errors:
+                raise InvalidLoadError(f"{place}: LoadGen logged {len(log.errors)} errors: {shown(log.errors[0])}")
+            check_settings(place, log, self.lock.scenario, rate)
+            found.append(describe_checked_probe(place, rate, log))
+        return found
+
+    def _read_columns(self, phase: Phase, stated: Table) -> Columns:
+        if phase.samples not in self.files:
+            raise InvalidInputError(
+                f"the harness timed {stated['queries']} queries and left no {phase.samples} of them"
+            )
+        columns = read_columns(self.files[phase.samples])
+        if len(columns["latency_ns"]) != stated["queries"]:
+            raise InvalidInputError(
+                f"the harness counted {stated['queries']} queries and left {len(columns['latency_ns'])} samples"
+            )
+        if is_complete(self.lock):
+            check_columns(phase.samples, columns, self.lock.scenario, self.total)
+            if len(columns["warmup_ns"]) != stated["warmup_calls"]:
+                raise InvalidInputError(
+                    f"the harness says {phase.name} warmup_calls is {shown(stated['warmup_calls'])}, and its samples "
+                    f"say {len(columns['warmup_ns'])}"
+                )
+        return columns
+
+    def _read_log(self, phase: Phase, account: Table | None) -> Log | None:
+        if account is None:
+            return None
+        if phase.log not in self.files:
+            raise InvalidInputError(f"the harness tells of LoadGen in the {phase.name} phase and left no {phase.log}")
+        log = read_detail_log(phase.log, self.files[phase.log])
+        if is_complete(self.lock):
+            check_settings(phase.log, log, self.lock.scenario)
+        return log
+
+    def _account(self, log: Log, columns: Columns) -> dict[str, Any]:
+        """Summarise LoadGen's log beside the samples of the same queries."""
+        name = self.lock.scenario["name"]
+        if is_complete(self.lock):
+            return describe_account(log, columns, compare_log(log, columns, name))
+        if "index" not in columns:
+            return {"valid": log.valid, "results": log.results}
+        if name == "offline":
+            return describe_account(log, columns, [])
+        latency = columns["latency_ns"] if name == "server" else columns["before_ns"] + columns["latency_ns"]
+        return describe_account(log, columns, agreement(log, np.asarray(latency)))
 
 
 def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
@@ -101,24 +178,6 @@ def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
     if name == "batch_sweep":
         return describe_sweep(columns)
     return describe_phase(columns, scenario.get("samples_per_query", 1))
-
-
-def _read_log(phase: Phase, files: Mapping[str, Path], account: Table | None) -> Log | None:
-    if account is None:
-        return None
-    if phase.log not in files:
-        raise InvalidInputError(f"the harness tells of LoadGen in the {phase.name} phase and left no {phase.log}")
-    return read_log(files[phase.log])
-
-
-def _account(log: Log, columns: Columns, scenario: Table) -> dict[str, Any]:
-    """Summarise LoadGen's log beside the samples of the same queries."""
-    if "index" not in columns:
-        return {"valid": log.valid, "results": log.results}
-    if scenario["name"] == "offline":
-        return describe_account(log, columns, [])
-    latency = columns["latency_ns"] if scenario["name"] == "server" else columns["before_ns"] + columns["latency_ns"]
-    return describe_account(log, columns, agreement(log, np.asarray(latency)))
 
 
 def _check_equal(where: str, stated: Table, found: Table) -> None:

@@ -16,16 +16,17 @@ from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, L
 from artifacts.isolation.server import CallerBlobs
 from artifacts.store import BlobStore, verify
 from evaluator.evidence.definitions import definitions_of
+from evaluator.evidence.examination import PEAK_LOGS
 from evaluator.evidence.phases import (
     LARGEST_LOG,
     LARGEST_SAMPLES,
     PERFORMANCE,
     PIPELINE,
+    PhaseReader,
     equal,
-    read_first_probe,
-    read_phase,
     shown,
 )
+from evaluator.evidence.requirements import check_requirements
 from evaluator.evidence.scores import LARGEST_PREDICTIONS, UnreadableLabelsError, lay_labels, score_predictions
 from evaluator.evidence.workspace import lay_out, open_workspace
 from evaluator.harness.account import find_peak
@@ -42,7 +43,7 @@ from evaluator.statistics.metrics import Right, summarise
 from evaluator.statistics.quality import Judged, judged
 from evaluator.statistics.timing import Peak, Performance, Phases
 from registry.lockfile import Lock, LockedPlatform, dump, load
-from registry.manifests import Framework, Manifest
+from registry.manifests import Dataset, Framework, Manifest
 from registry.metrics import is_quality
 from registry.names import Kind
 
@@ -53,6 +54,8 @@ _LARGEST: Final = {
     "pipeline-samples": LARGEST_SAMPLES,
     "loadgen-detail": LARGEST_LOG,
     "pipeline-loadgen-detail": LARGEST_LOG,
+    PEAK_LOGS: LARGEST_LOG,
+    "quality": LARGEST_PREDICTIONS,
 }
 """Bytes of the blobs that are read, by role."""
 COPIED: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
@@ -209,6 +212,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         return replace(facts, failure=failure)
     evidence = _Evidence(subject, result, document, files)
     try:
+        check_requirements(subject.lock, document, files)
         phases = evidence.phases()
         check_audits(document)
         check_times(subject.lock, phases)
@@ -267,13 +271,18 @@ class _Evidence:
         Raises:
             InvalidInputError: Samples or a log are missing or malformed, or the result says something else.
         """
-        scenario, pipeline = self.subject.lock.scenario, self.document.get("pipeline")
+        pipeline, reader = self.document.get("pipeline"), self._reader()
         account = None if pipeline is None else pipeline.get("loadgen")
         return Phases(
-            read_phase(PERFORMANCE, self.files, scenario, self.document["performance"], self.document.get("loadgen")),
-            read_phase(PIPELINE, self.files, scenario, pipeline, account),
-            self._peak(),
+            reader.read(PERFORMANCE, self.document["performance"], self.document.get("loadgen")),
+            reader.read(PIPELINE, pipeline, account),
+            self._peak(reader),
         )
+
+    def _reader(self) -> PhaseReader:
+        lock, dataset = self.subject.lock, self.subject.manifests["dataset"]
+        assert isinstance(dataset, Dataset)
+        return PhaseReader(lock, self.files, dataset.splits[lock.dataset.split].samples)
 
     def quality(self, scores: Mapping[str, Any], measures: Mapping[str, Any]) -> dict[str, Right | Judged]:
         """Return the quality that follows from the predictions.
@@ -300,7 +309,7 @@ class _Evidence:
         calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device, version)
         return {} if calls is None else {CALLS: calls_document(calls)}
 
-    def _peak(self) -> Peak | None:
+    def _peak(self, reader: PhaseReader) -> Peak | None:
         peak = self.result.peak
         if peak is None:
             return None
@@ -311,9 +320,13 @@ class _Evidence:
             raise InvalidInputError(f"the probes of the peak are malformed: {error}") from error
         if found != (peak.qps, peak.failed_qps):
             raise InvalidInputError(f"the harness says the peak is {peak.qps} queries/s, and its probes say {found[0]}")
+        searched = [probe for probe in peak.probes if probe.get("phase") != PERFORMANCE.name]
         for probe in peak.probes:
             if probe.get("phase") == PERFORMANCE.name:
-                _check_probe(probe, read_first_probe(self.files, probe["qps"]))
+                _check_probe(probe, reader.read_first_probe(probe["qps"]))
+        logged = reader.read_probes([probe["qps"] for probe in searched])
+        for probe, found_probe in zip(searched, logged or (), strict=logged is not None):
+            _check_probe(probe, found_probe)
         return Peak(peak.qps, peak.failed_qps, len(peak.probes))
 
 

@@ -15,7 +15,17 @@ REPORTED_FIELDS = (
     "details.cpus",
     "details.golden",
     "details.harness",
+    "details.loadgen.trace_cost",
     "details.part_of",
+    "details.performance.batch",
+    "details.performance.cpu_scope",
+    "details.performance.loaded_samples",
+    "details.performance.overhead",
+    "details.performance.timed",
+    "details.pipeline.batch",
+    "details.pipeline.cpu_scope",
+    "details.pipeline.preparing_threads",
+    "details.pipeline.timed",
     "details.python",
     "details.threads",
     "details.verified",
@@ -31,6 +41,8 @@ REPORTED_FIELDS = (
 
 Those that the harness reports (packages, its timings, the audits) are still compared with its ``result.json``.
 """
+PEAK_FIELDS = ("details.peak", "metrics.peak_qps")
+"""Reported too of a run whose harness left no logs of the probes of its peak."""
 FAILURE_FIELDS = ("details.exit_code", "failure.class", "failure.message", "outcome")
 """Reported too of a failed run: the host says why, where the engine, a limit or the kernel ended it."""
 

@@ -10,8 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .loadgen_log import Log
+from .trace import agreement
 
 MEDIAN = 0.5
+
+# Our clock is inside LoadGen's; the two may drift by this.
+_LESS_SHARE, _LESS_NS = 0.005, 2_000
 
 # The harness reads its clock inside LoadGen's; LoadGen's median may exceed the harness's by this.
 _MORE_SHARE, _MORE_NS = 0.1, 100_000
@@ -70,6 +74,52 @@ def describe_account(
         "percentiles": list(agreed),
         "clocks_agree": clocks_agree(agreed),
     }
+
+
+def compare_log(log: Log, columns: Mapping[str, NDArray[Any]], scenario: str) -> list[dict[str, float]]:
+    """Return LoadGen's percentiles beside those of the samples of the same queries, after a comparison.
+
+    Args:
+        log: The detail log.
+        columns: The raw samples of the phase.
+        scenario: ``offline``, whose one query has no percentiles, ``server``, whose latencies are LoadGen's own, or
+            another one, whose latencies were measured inside LoadGen's.
+
+    Raises:
+        ValueError: The log tells of other queries, or its clock and the harness's disagree.
+        KeyError: The log or the columns lack something.
+    """
+    if scenario == "offline":
+        _check_count(log.settings["samples_per_query"], len(columns["index"]))
+        return []
+    _check_count(log.results["result_query_count"], len(columns["latency_ns"]))
+    if scenario == "server":
+        agreed = agreement(log, columns["latency_ns"])
+        _check_equal(agreed)
+        return agreed
+    agreed = agreement(log, columns["before_ns"] + columns["latency_ns"])
+    _check_inside(agreed)
+    return agreed
+
+
+def _check_count(told: int, own: int) -> None:
+    if told != own:
+        raise ValueError(f"it counts {told}, and {own} were answered")
+
+
+def _check_equal(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        if one["own_ns"] != one["loadgen_ns"]:
+            raise ValueError(
+                f"its {one['share']:.1%} percentile is {one['loadgen_ns']} ns, that of its trace {one['own_ns']} ns"
+            )
+
+
+def _check_inside(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        own, theirs = one["own_ns"], one["loadgen_ns"]
+        if one["share"] == MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
+            raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")
 
 
 def clocks_agree(agreed: Sequence[Mapping[str, float]]) -> bool:

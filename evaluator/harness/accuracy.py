@@ -60,7 +60,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     with timings.of("save"):
         tensors = recorder.tensors()
         del recorder  # the output folder may be in memory, too
-        save_tensors(output / PREDICTIONS, tensors)
+        save_tensors(output / PREDICTIONS, tensors, job.file_metadata)
         del tensors
         if unkept.predictions:
             save_tensors(output / UNKEPT, join_outputs(unkept.predictions))

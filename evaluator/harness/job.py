@@ -229,7 +229,8 @@ class Job:
     """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``.
 
     ``golden`` asks for golden tensors and nothing else: to check those of the model, or to make some. ``order_seed``
-    decides the order in which the model sees the samples.
+    decides the order in which the model sees the samples. ``lock_fingerprint`` names the lock that is run; every file
+    of results carries it.
     """
 
     model: Model
@@ -242,6 +243,12 @@ class Job:
     golden: Making | Literal["check"] | None = None
     stage: Stage = "whole"
     order_seed: str = ""
+    lock_fingerprint: str = ""
+
+    @property
+    def file_metadata(self) -> dict[str, str]:
+        """What the files of tensors say of themselves."""
+        return {"lock_fingerprint": self.lock_fingerprint}
 
     @property
     def quality_metrics(self) -> tuple[str, ...]:

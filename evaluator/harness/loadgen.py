@@ -27,7 +27,7 @@ from .failures import Failure, failing
 from .job import Seeds
 from .loadgen_log import Log, read_log
 
-_DETAIL = "mlperf_log_detail.txt"
+DETAIL = "mlperf_log_detail.txt"
 _MILLISECOND = 1000
 # Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
 _GENERATED = 2
@@ -115,8 +115,8 @@ def read_account(folder: Path) -> Log:
     Raises:
         Failure: ``loadgen-invalid``: it logged an error, a minimum was not met, or the account is not complete.
     """
-    with failing("loadgen-invalid", _DETAIL):
-        log = read_log(folder / _DETAIL)
+    with failing("loadgen-invalid", DETAIL):
+        log = read_log(folder / DETAIL)
     if log.errors:
         raise Failure("loadgen-invalid", f"LoadGen logged {len(log.errors)} errors: {log.errors[0]}")
     return log

@@ -96,6 +96,7 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
     return {
         "schema": RESULT_SCHEMA,
         "harness": VERSION,
+        "lock_fingerprint": job.lock_fingerprint,
         "outcome": "done" if failure is None else "failed",
         "failure": failure,
         "golden": first.get("golden"),

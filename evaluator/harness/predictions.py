@@ -132,7 +132,9 @@ class StoredPredictions:
             yield {name: samples[number] for name, samples in self._samples.items()}, geometry
 
 
-def restore_order(shown: Path, target: Path, model: Model, order: NDArray[np.int64]) -> None:
+def restore_order(
+    shown: Path, target: Path, model: Model, order: NDArray[np.int64], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write predictions in the order of the split.
 
     Args:
@@ -140,6 +142,7 @@ def restore_order(shown: Path, target: Path, model: Model, order: NDArray[np.int
         target: The file to write.
         model: The model that predicted; tensors that are none of its predictions are dropped.
         order: int64 [samples], the number in the split of each shown sample.
+        metadata: What the file says of itself.
 
     Raises:
         Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
@@ -161,7 +164,7 @@ def restore_order(shown: Path, target: Path, model: Model, order: NDArray[np.int
             if port.type == "mask":
                 ways = _read_geometry(file, port.name, len(order))
                 tensors[f"{port.name}{GEOMETRY}"] = np.asarray([_numbers(ways[place]) for place in places])
-    save_tensors(target, tensors)
+    save_tensors(target, tensors, metadata)
 
 
 def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here

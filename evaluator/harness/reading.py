@@ -73,6 +73,7 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         golden=_golden(document.get("golden")),
         stage=_stage(document),
         order_seed=optional(document, "order_seed", str, "") or "",
+        lock_fingerprint=optional(document, "lock_fingerprint", str, "") or "",
     )
     for metric in job.quality_metrics:
         _check_judged(metric, job.model)

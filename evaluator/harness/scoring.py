@@ -101,14 +101,15 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     elif job.stage == "score":
         with timings.of("order"):
             shown = folder / "shown"
-            restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, read_order(shown / ORDER))
+            order = read_order(shown / ORDER)
+            restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, order, job.file_metadata)
     with timings.of("score"):
         progress = Progress("score", int(job.dataset.split.get("samples", 0)))
         found = score(job, folder / "dataset", predictions, progress)
         progress.finish()
     if found.measures:
         with timings.of("save"):
-            save_tensors(output / MEASURES, found.measures)
+            save_tensors(output / MEASURES, found.measures, job.file_metadata)
     return {"quality": found.quality, "timings": timings.seconds}
 
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 
-def save_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``tensors`` by their names; readable by others, as every result is."""
+def save_tensors(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
+    """Write ``tensors`` by their names, and texts as metadata; readable by others, as every result is."""
     draft = path.with_name(path.name + ".draft")
-    save_file(dict(tensors), draft)
+    save_file(dict(tensors), draft, None if metadata is None else dict(metadata))
     draft.chmod(0o644)
     draft.replace(path)
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,14 @@ def lay_samples(
         links.lay(f"dataset/{target}", digests[f"dataset/{source}"])
 
 
+def fingerprint_lock(lock: Lock) -> str:
+    """Return what the files of a run's results name the lock by: a SHA-256 of its id, in hexadecimal.
+
+    It is not the id itself: the id decides the order in which samples are shown, which a model must not learn.
+    """
+    return sha256(f"benchlock lock fingerprint\n{lock.id}".encode()).hexdigest()
+
+
 def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
     """The content of ``job.json``; the harness documents what each key means."""
     model, dataset, framework = (manifests[kind] for kind in ("model", "dataset", "framework"))
@@ -187,6 +196,7 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
         "threads": lock.limits.cpus,
         "device": device,
         "seeds": lock.scenario["seeds"],
+        "lock_fingerprint": fingerprint_lock(lock),
         "trace": lock.request.get("trace", "none"),
     }
 

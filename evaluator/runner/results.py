@@ -23,6 +23,7 @@ FILES = {
     "loadgen-detail": "loadgen/mlperf_log_detail.txt",
     "pipeline-loadgen-summary": "loadgen-pipeline/mlperf_log_summary.txt",
     "pipeline-loadgen-detail": "loadgen-pipeline/mlperf_log_detail.txt",
+    "peak-loadgen-detail": "peak-loadgen-detail.txt",
 }
 """What is kept of a run, by role: where the harness leaves it."""
 

@@ -65,10 +65,15 @@ class Finished:
     files: Sequence[str] = ()
 
 
+def harness_version(lock: Lock) -> tuple[int, int]:
+    """Return the major and minor version of the locked harness; zeros where it has none that can be read."""
+    found = _VERSION.match(lock.harness.version)
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))
+
+
 def has_stages(lock: Lock) -> bool:
     """Return whether the locked harness can keep labels and the model apart."""
-    found = _VERSION.match(lock.harness.version)
-    return found is not None and (int(found[1]), int(found[2])) >= FIRST_HARNESS
+    return harness_version(lock) >= FIRST_HARNESS
 
 
 def is_staged(lock: Lock) -> bool:

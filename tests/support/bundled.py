@@ -15,6 +15,7 @@ from artifacts.digest import digest_bytes
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore
 from evaluator.bundles import create_bundle
+from evaluator.harness import VERSION
 from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import open_engine
@@ -75,7 +76,7 @@ def bundled(store: BlobStore, folder: Path, schema: Path) -> Bundled:
         text = path.read_text()
         publish(Draft(read_authored(text, str(path)), text, path), store, catalogue)
     asked = parse_request(request("digits") | {"hardware": HARDWARE}, "request")
-    lock = make_lock(asked, {}, Harness("0.1.0", HARNESS), store, catalogue)
+    lock = make_lock(asked, {}, Harness(VERSION, HARNESS), store, catalogue)
     database.dispose()
     return Bundled(lock, run_of(lock, store), store)
 

@@ -10,7 +10,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from artifacts.store import BlobStore
+from evaluator.evidence.requirements import is_timed
 from evaluator.evidence.scores import lay_labels
+from evaluator.harness import VERSION
 from evaluator.harness.account import describe_account, describe_phase
 from evaluator.harness.datasets import open_samples
 from evaluator.harness.loadgen_log import read_log
@@ -28,6 +30,8 @@ from registry.lockfile import Lock
 from registry.metrics import is_quality
 from tests.support.recorded import HOST, NOON
 
+CURRENT = {"harness.version": VERSION}
+"""What a variant's lock is patched with so that its harness is today's."""
 QUERIES = 1000
 IDX = {
     "dataset/images.idx": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 8, *range(128)]),
@@ -99,23 +103,24 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
         classes = [int(label) + offset if number < right else int(label) + 1 + offset  # type: ignore[arg-type]
                    for number, label in enumerate(labels)]  # fmt: skip
         scores = np.eye(width, dtype=np.float32)[np.asarray(classes) % width]
-        save_file({job.model.outputs[0].name: scores}, output / "predictions.safetensors")
+        named = {job.model.outputs[0].name: scores}
+        save_file(named, output / "predictions.safetensors", job.file_metadata)
         quality = score(job, folder / "dataset", output / "predictions.safetensors").quality
-    columns, account, performance = _leave_times(
-        output, slowness, timed=any(not is_quality(one) for one in lock.metrics)
-    )
+    columns, account, performance = _leave_times(lock, output, slowness)
     if columns:
-        save_file({**columns, "warmup_ns": np.asarray([9, 9, 9], np.int64)}, output / "samples.safetensors")
+        warmup = {"warmup_ns": np.asarray([9, 9, 9], np.int64)}
+        save_file({**columns, **warmup}, output / "samples.safetensors", job.file_metadata)
     document = {
         "schema": 1,
-        "harness": "0.1.0",
+        "harness": lock.harness.version,
+        "lock_fingerprint": job.lock_fingerprint,
         "outcome": "done",
         "failure": None,
         "quality": quality,
         "accuracy": {"batch": 1, "threads_ahead": 0},
         "performance": performance,
         "loadgen": account,
-        "audits": {"answers": None},
+        "audits": {"answers": None, "caching": {"samples": 64, "first_ns": 1_000_000, "caught": False}},
         "environment": {
             "python": "3.11.9",
             "packages": [{"name": "numpy", "version": "2.3.0"}, {"name": "onnxruntime", "version": "1.31.1"}],
@@ -127,9 +132,9 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
     (output / "result.json").write_text(json.dumps(document))
 
 
-def _leave_times(output: Path, slowness: int, *, timed: bool) -> tuple[dict[str, Any], Any, Any]:
+def _leave_times(lock: Lock, output: Path, slowness: int) -> tuple[dict[str, Any], Any, Any]:
     """Leave LoadGen's log, and return the columns of the samples, LoadGen's account, and the phase's facts."""
-    if not timed:
+    if not is_timed(lock):
         return {}, None, None
     number = np.arange(QUERIES, dtype=np.int64)
     latency = (1_000_000 + 1000 * (number * 37 % QUERIES)) * slowness
@@ -150,7 +155,11 @@ def _leave_times(output: Path, slowness: int, *, timed: bool) -> tuple[dict[str,
     path = output / "loadgen" / "mlperf_log_detail.txt"
     entries = {
         "loadgen_version": "6.0.17",
+        "effective_scenario": "SingleStream",
+        "effective_test_mode": "PerformanceOnly",
         "effective_min_query_count": 64,
+        "effective_min_duration_ms": round(lock.scenario["min_duration"] * 1000),
+        **{f"effective_{name}_rng_seed": seed for name, seed in lock.scenario["seeds"].items()},
         "result_validity": "VALID",
         "result_min_duration_met": True,
         "result_min_queries_met": True,
@@ -163,4 +172,5 @@ def _leave_times(output: Path, slowness: int, *, timed: bool) -> tuple[dict[str,
     log = read_log(path)
     account = describe_account(log, columns, agreement(log, before + latency))
     more = {"cpu_scope": "thread", "batch": 1, "warmup_calls": 3, "timed": "predict on prepared tensors"}
+    more |= {"loaded_samples": 2, "overhead": {"calls": 200, "timed_ns": 100.0}}
     return columns, account, {**describe_phase(columns, 1), **more}

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-from ..account import MEDIAN
+from ..account import compare_log
 from ..failures import failing
 from ..loadgen_log import Log
 from ..scenarios import Offline, Queried, Server
-from ..trace import TRACE, agreement, read_trace
+from ..trace import TRACE, read_trace
 from .meter import Columns, Meter
-
-# Our clock is inside LoadGen's; the two may drift by this.
-_LESS_SHARE, _LESS_NS = 0.005, 2_000
 
 
 def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
@@ -24,17 +21,15 @@ def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple
     """
     columns = meter.columns()
     with failing("loadgen-invalid", "LoadGen's account"):
-        _check_count(columns, scenario, log)
-        if isinstance(scenario, Offline):
-            return columns, []
         if isinstance(scenario, Server):
             columns = _scheduled(columns, folder / TRACE)
-            agreed = agreement(log, columns["latency_ns"])
-            _check_equal(agreed)
-        else:
-            agreed = agreement(log, columns["before_ns"] + columns["latency_ns"])
-            _check_inside(agreed)
-    return columns, agreed
+        return columns, compare_log(log, columns, _name(scenario))
+
+
+def _name(scenario: Queried) -> str:
+    if isinstance(scenario, Offline):
+        return "offline"
+    return "server" if isinstance(scenario, Server) else "sequential"
 
 
 def _scheduled(columns: Columns, trace: Path) -> Columns:
@@ -47,26 +42,3 @@ def _scheduled(columns: Columns, trace: Path) -> Columns:
         "end_ns": found.at + found.latency,
         "issue_delay_ns": found.issued,
     }
-
-
-def _check_count(columns: Columns, scenario: Queried, log: Log) -> None:
-    key = "samples_per_query" if isinstance(scenario, Offline) else "query_count"
-    told = log.settings[key] if isinstance(scenario, Offline) else log.results[f"result_{key}"]
-    own = len(columns["index"] if isinstance(scenario, Offline) else columns["latency_ns"])
-    if told != own:
-        raise ValueError(f"it counts {told}, and {own} were answered")
-
-
-def _check_equal(agreed: list[dict[str, float]]) -> None:
-    for one in agreed:
-        if one["own_ns"] != one["loadgen_ns"]:
-            raise ValueError(
-                f"its {one['share']:.1%} percentile is {one['loadgen_ns']} ns, that of its trace {one['own_ns']} ns"
-            )
-
-
-def _check_inside(agreed: list[dict[str, float]]) -> None:
-    for one in agreed:
-        own, theirs = one["own_ns"], one["loadgen_ns"]
-        if one["share"] == MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
-            raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")

@@ -40,7 +40,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     rows = np.array([report["phases_ns"] for report in reports], np.int64)
     columns = {f"{name}_ns": rows[warmup:, place].copy() for place, name in enumerate(COLD_PHASES)}
     columns["latency_ns"] = rows[warmup:].sum(axis=1)
-    save_tensors(output / SAMPLES, {**columns, "warmup_ns": rows[:warmup].sum(axis=1)})
+    save_tensors(output / SAMPLES, {**columns, "warmup_ns": rows[:warmup].sum(axis=1)}, job.file_metadata)
     return {
         "performance": {
             **describe_starts(columns),

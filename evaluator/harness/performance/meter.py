@@ -3,7 +3,7 @@
 import resource
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,13 @@ class Meter:
         }
 
 
-def save(columns: Columns, warmup: Sequence[int], path: Path) -> None:
-    """The raw samples of a phase; ``warmup`` are nanoseconds of calls that are no samples."""
-    save_tensors(path, columns | {"warmup_ns": np.asarray(warmup, np.int64)})
+def save(columns: Columns, warmup: Sequence[int], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write the raw samples of a phase.
+
+    Args:
+        columns: The samples by name.
+        warmup: Nanoseconds of calls that are no samples.
+        path: The file.
+        metadata: What the file says of itself.
+    """
+    save_tensors(path, columns | {"warmup_ns": np.asarray(warmup, np.int64)}, metadata)

@@ -11,12 +11,16 @@ from ..account import describe_probe
 from ..audits import summed
 from ..failures import Failure
 from ..job import Job
+from ..loadgen_log import SEPARATOR
 from ..reports import Progress
 from ..scenarios import Server
 from ..supervisor import run_phase
 
 RESOLUTION = 1.05
 """The search ends when the least rate that failed is at most this many times the greatest that was answered."""
+
+LOGS = "peak-loadgen-detail.txt"
+"""LoadGen's logs of all probes in their order, each after a separator."""
 
 _MOST_RATES = 40
 _TRIES = 2
@@ -43,6 +47,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
     def probe(rate: float) -> bool:
         report, _ = run_phase("probe", folder, output, job.threads, rate)
+        _keep_log(output)
         reports.append(report)
         probes.append({"phase": "peak", **report["probe"]})
         progress.at(len(reports))
@@ -55,6 +60,12 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "audits": {"answers": summed(report["audits"]["answers"] for report in reports)},
         **{key: reports[-1][key] for key in ("threads", "device", "timings")},
     }
+
+
+def _keep_log(output: Path) -> None:
+    """Append LoadGen's log of the last probe to those of the others: the next probe overwrites it."""
+    with (output / LOGS).open("ab") as logs:
+        logs.write(SEPARATOR + (output / "loadgen-probe" / loadgen.DETAIL).read_bytes())
 
 
 def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> Callable[[float], bool]:

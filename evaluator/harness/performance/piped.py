@@ -146,7 +146,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     answers = (pair for indices, found in meter.kept.answers for pair in zip(indices, found, strict=True))
     audit = check_answers(answers, job.model, output / PREDICTIONS)
     stage.predictor.close()
-    save(columns | whole.columns(), warmup, output / SAMPLES)
+    save(columns | whole.columns(), warmup, output / SAMPLES, job.file_metadata)
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
     return {
         "performance": {

@@ -46,7 +46,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     columns, agreed = columns_of(meter, scenario, log, output / "loadgen")
     audits = {"caching": caching, "answers": _audit_answers(stage, meter, loaded, output / PREDICTIONS)}
     stage.predictor.close()
-    save(columns, warmup, output / SAMPLES)
+    save(columns, warmup, output / SAMPLES, job.file_metadata)
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
     return {
         "performance": {

@@ -114,7 +114,7 @@ def _measured(stage: Stage, turns: dict[int, Turn], warmup: list[int], output: P
         audit = check_answers(_answers(turns.values()), stage.job.model, output / PREDICTIONS)
     stage.predictor.close()
     columns = _columns({batch: turn.meter for batch, turn in turns.items()})
-    save(columns, warmup, output / name)
+    save(columns, warmup, output / name, stage.job.file_metadata)
     return {
         "performance": {
             **describe_sweep(columns),

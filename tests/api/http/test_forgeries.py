@@ -21,7 +21,7 @@ from evaluator.records.documents import encode_run
 from evaluator.records.runs import Run, new_run_id
 from registry.lockfile import Lock
 from tests.api.http.conftest import Client
-from tests.support.evidence import IDX, make_run
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.queues import BOOT, CPU, facts, machine
 from tests.support.recorded import NOON
@@ -33,7 +33,7 @@ STARTS = ("id", "lock", "isolation", "platform", "image_id")
 
 @pytest.fixture
 def lock(registry: Registry) -> Lock:
-    made = variant({"files": IDX})
+    made = variant({"lock": CURRENT, "files": IDX})
     made.publish(registry.catalogue, registry.store)
     registry.catalogue.put_lock(made.lock)
     return made.lock

@@ -29,7 +29,7 @@ from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import writing
 from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
-from tests.support.evidence import IDX, make_run
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.recorded import NOON
 from tests.support.variants import variant
@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def lock(store: LocalStore) -> Lock:
-    made = variant({"files": IDX, "request": {"metrics": ["top1", "top5", "latency", "throughput"]}})
+    made = variant({"lock": CURRENT, "files": IDX, "request": {"metrics": ["top1", "top5", "latency", "throughput"]}})
     for manifest in made.manifests.values():
         for blob in (content(manifest), *made.files[manifest.kind].values()):
             store.put(io.BytesIO(blob))

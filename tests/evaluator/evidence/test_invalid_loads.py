@@ -14,7 +14,7 @@ from evaluator.evidence.examination import Examiner
 from evaluator.records.runs import Run
 from registry.lockfile import dump
 from registry.manifests.identity import content
-from tests.support.evidence import IDX, make_run
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 
 CAUGHT = {"samples": 64, "first_ns": 1_000_000, "caught": True}
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def made(store: LocalStore, tmp_path: Path) -> tuple[Run, Examiner]:
-    shelf = variant({"files": IDX, "request": {"metrics": ["top1", "latency", "throughput"]}})
+    shelf = variant({"lock": CURRENT, "files": IDX, "request": {"metrics": ["top1", "latency", "throughput"]}})
     for manifest in shelf.manifests.values():
         for blob in (content(manifest), *shelf.files[manifest.kind].values()):
             store.put(io.BytesIO(blob))

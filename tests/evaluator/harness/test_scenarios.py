@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from evaluator.evidence.logs import read_probe_logs
+from evaluator.harness.account import describe_probe
 from tests.evaluator.harness.conftest import SAMPLES, Finished, mark
 
 Run = Callable[[dict[str, Any]], Finished]
@@ -211,7 +213,8 @@ Cheat = Callable[[str], dict[str, Any]]
 def test_the_peak_is_between_a_rate_that_is_answered_and_one_that_is_not(run: Run, cheat: Cheat) -> None:
     # A call sleeps for 2 milliseconds: all at once, 460 queries take three times the bound on every machine.
     settings = {"min_queries": 460, "min_duration": 0, "target_qps": 400, "target_latency": 0.3}
-    result = done(run(asked(cheat("honest"), "server", ["top1", "peak_qps"], **settings)))
+    finished = run(asked(cheat("honest"), "server", ["top1", "peak_qps"], **settings))
+    result = done(finished)
     peak = result["peak"]
     assert peak["qps"] < peak["failed_qps"] <= peak["qps"] * 1.05
     verdicts = {probe["qps"]: probe["valid"] for probe in peak["probes"]}
@@ -221,6 +224,9 @@ def test_the_peak_is_between_a_rate_that_is_answered_and_one_that_is_not(run: Ru
     first, *others = peak["probes"]
     assert (first["phase"], first["qps"], first["valid"]) == ("performance", 400, result["loadgen"]["valid"])
     assert {probe["phase"] for probe in others} == {"peak"}
+    logs = read_probe_logs("peak-loadgen-detail", finished.output / "peak-loadgen-detail.txt")
+    logged = [describe_probe(probe["qps"], log) for probe, log in zip(others, logs, strict=True)]
+    assert [{"phase": "peak", **one} for one in logged] == others
     tries = Counter(probe["qps"] for probe in peak["probes"] if not probe["valid"])
     assert tries[peak["failed_qps"]] == 2
     assert result["audits"]["peak"]["answers"]["answers"] >= 16 * len(others)

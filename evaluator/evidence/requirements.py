@@ -1,0 +1,290 @@
+"""What a run that is done must have left: decided by its lock alone, never by its record or its blobs.
+
+A newer harness leaves more. So each row of the table says since which version, and for which locks, there
+are which blobs, columns of the raw samples and fields of ``result.json``. Records of older harnesses may lack
+what their harness did not leave.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError, safe_open
+
+from artifacts.errors import InvalidInputError
+from evaluator.harness.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from evaluator.runner.jobs import fingerprint_lock
+from evaluator.runner.stages import harness_version
+from registry.lockfile import Lock
+from registry.metrics import is_quality
+
+FINGERPRINT: Final = "lock_fingerprint"
+"""The key of ``result.json``, and of the metadata of tensor files, that names the lock."""
+FIRST_CHECKED: Final = (1, 1)
+"""The first version of the harness whose results are complete, so that all that they must have is known."""
+FIRST_NAMED: Final = (1, 2)
+"""The first version whose results name their lock, and keep the logs of the probes of a peak."""
+_TENSOR_ROLES: Final = ("predictions", "samples", "pipeline-samples", "quality")
+
+_DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
+_METERED: Final = (
+    "latency_ns",
+    "cpu_ns",
+    "preempted",
+    "start_ns",
+    "before_ns",
+    "end_ns",
+    "samples",
+    "index",
+    "warmup_ns",
+)
+_ARRIVALS: Final = ("service_ns", "issue_delay_ns")
+_STAGES: Final = ("prepare_ns", "predict_ns", "outputs_ns")
+_COUNTED: Final = ("queries", "samples_per_query", "samples", "duration_s", "warmup_calls", "timed")
+_DISTURBED: Final = ("preempted", "cpu_scope")
+_ACCOUNT: Final = (
+    "version",
+    "valid",
+    "errors",
+    "settings",
+    "results",
+    "sequence_sha256",
+    "percentiles",
+    "clocks_agree",
+)
+
+
+def is_timed(lock: Lock) -> bool:
+    """Return whether a run of the lock times calls, or starts of processes."""
+    return bool(lock.scenario["name"] != "accuracy")
+
+
+def is_driven(lock: Lock) -> bool:
+    """Return whether LoadGen drives a run of the lock."""
+    return lock.scenario["name"] in _DRIVEN
+
+
+def is_complete(lock: Lock) -> bool:
+    """Return whether the locked harness is one whose results are complete."""
+    return harness_version(lock) >= FIRST_CHECKED
+
+
+def _is_scenario(*names: str) -> Callable[[Lock], bool]:
+    return lambda lock: lock.scenario["name"] in names
+
+
+def _is_always(_lock: Lock) -> bool:
+    return True
+
+
+def _is_predicted(lock: Lock) -> bool:
+    return not is_timed(lock) or any(map(is_quality, lock.metrics))
+
+
+def _has_pipeline(lock: Lock) -> bool:
+    return any(name in PIPELINE_METRICS for name in lock.metrics)
+
+
+def _has_driven_pipeline(lock: Lock) -> bool:
+    return _has_pipeline(lock) and is_driven(lock)
+
+
+def _has_pipeline_of_arrivals(lock: Lock) -> bool:
+    return _has_pipeline(lock) and lock.scenario["name"] == "server"
+
+
+def _has_pipeline_of_a_sweep(lock: Lock) -> bool:
+    return _has_pipeline(lock) and lock.scenario["name"] == "batch_sweep"
+
+
+def _has_peak(lock: Lock) -> bool:
+    return PEAK in lock.metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a harness leaves of the locks that the requirement is of.
+
+    Attributes:
+        since: The first version of the harness that does.
+        applies: Whether a lock is one of them.
+        blobs: Roles of blobs.
+        columns: Names of columns, by the role of their blob.
+        fields: Paths in ``result.json``; a value may be null where ``nullable`` names it, too.
+        nullable: Paths that are there, perhaps with null.
+    """
+
+    since: tuple[int, int]
+    applies: Callable[[Lock], bool]
+    blobs: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fields: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
+
+
+def _under(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}.{name}" for name in names)
+
+
+_TABLE: Final = (
+    Requirement(FIRST_CHECKED, _is_always, fields=("harness", "environment.device", "environment.threads.requested")),
+    Requirement(FIRST_NAMED, _is_always, fields=(FINGERPRINT,)),
+    Requirement(FIRST_CHECKED, _is_predicted, ("predictions",), fields=("accuracy.batch", "accuracy.threads_ahead")),
+    Requirement(
+        FIRST_CHECKED,
+        is_timed,
+        ("samples",),
+        {"samples": ("latency_ns", "warmup_ns")},
+        _under("performance", *_COUNTED),
+        ("audits.answers",),
+    ),
+    Requirement(
+        FIRST_CHECKED,
+        _is_scenario(*_DRIVEN, "batch_sweep"),
+        columns={"samples": _METERED},
+        fields=(*_under("performance", *_DISTURBED, "overhead"), "audits.caching"),
+    ),
+    Requirement(
+        FIRST_CHECKED,
+        is_driven,
+        ("loadgen-detail", "loadgen-summary"),
+        fields=(*_under("performance", "batch", "loaded_samples"), *_under("loadgen", *_ACCOUNT)),
+    ),
+    Requirement(FIRST_CHECKED, _is_scenario("server"), columns={"samples": _ARRIVALS}, fields=("loadgen.trace_cost",)),
+    Requirement(
+        FIRST_CHECKED, _is_scenario("batch_sweep"), columns={"samples": ("batch",)}, fields=("performance.rounds",)
+    ),
+    Requirement(
+        FIRST_CHECKED, _is_scenario("cold_start"), columns={"samples": tuple(f"{one}_ns" for one in COLD_PHASES)}
+    ),
+    Requirement(
+        FIRST_CHECKED,
+        _has_pipeline,
+        ("pipeline-samples",),
+        {"pipeline-samples": _METERED},
+        _under("pipeline", *_COUNTED, *_DISTURBED),
+        ("audits.pipeline.answers",),
+    ),
+    Requirement(
+        FIRST_CHECKED,
+        _has_driven_pipeline,
+        ("pipeline-loadgen-detail", "pipeline-loadgen-summary"),
+        {"pipeline-samples": _STAGES},
+        (*_under("pipeline", "batch", "preparing_threads"), *_under("pipeline.loadgen", *_ACCOUNT)),
+    ),
+    Requirement(FIRST_CHECKED, _has_pipeline_of_arrivals, columns={"pipeline-samples": _ARRIVALS}),
+    Requirement(FIRST_CHECKED, _has_pipeline_of_a_sweep, columns={"pipeline-samples": ("batch",)}),
+    Requirement(
+        FIRST_CHECKED,
+        _has_peak,
+        fields=_under("peak", "qps", "failed_qps", "target_latency", "probes"),
+        nullable=("audits.peak.answers",),
+    ),
+    Requirement(FIRST_NAMED, _has_peak, ("peak-loadgen-detail",)),
+)
+_EXCLUSIVE: Final = {
+    "accuracy": _is_predicted,
+    "performance": is_timed,
+    "loadgen": is_driven,
+    "pipeline": _has_pipeline,
+    "peak": _has_peak,
+}
+"""The parts of ``result.json`` that no run has but those of such locks."""
+
+
+def requirements_of(lock: Lock) -> tuple[Requirement, ...]:
+    """Return the rows of the table for a run of the lock."""
+    version = harness_version(lock)
+    return tuple(one for one in _TABLE if version >= one.since and one.applies(lock))
+
+
+def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+    """Raise unless a run that is done left all that its lock demands, and names that lock.
+
+    Args:
+        lock: The lock of the run.
+        document: Its ``result.json``.
+        files: The files of its blobs, by role.
+
+    Raises:
+        InvalidInputError: Something is missing, names another lock, or is of another scenario.
+    """
+    required = requirements_of(lock)
+    missing = [f"the blob {role}" for one in required for role in one.blobs if role not in files]
+    missing += [f"{path} in result.json" for one in required for path in _missing_fields(one, document)]
+    for role in sorted({role for one in required for role in one.columns if role in files}):
+        there = _read_header(role, files[role])[0]
+        names = dict.fromkeys(name for one in required for name in one.columns.get(role, ()))
+        missing += [f"{name} in the blob {role}" for name in names if name not in there]
+    if missing:
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        raise InvalidInputError(
+            f"the evidence lacks {', '.join(missing[:_MOST_NAMED])}{more}, which every run of this lock by the harness "
+            f"{lock.harness.version} leaves",
+            next_step="run the lock again",
+        )
+    if is_complete(lock):
+        _check_parts(lock, document)
+    _check_names(lock, document, files)
+
+
+_MOST_NAMED: Final = 8
+
+
+def _missing_fields(required: Requirement, document: Mapping[str, Any]) -> Iterator[str]:
+    for path in required.fields:
+        if _find(document, path) is None:
+            yield path
+    for path in required.nullable:
+        parent, _, name = path.rpartition(".")
+        if name not in (_find(document, parent) or {}):
+            yield path
+
+
+def _find(document: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
+    found: Any = document
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _check_parts(lock: Lock, document: Mapping[str, Any]) -> None:
+    """Raise where the result has a part that no run of the lock has, or is of another harness."""
+    if document["harness"] != lock.harness.version:
+        raise InvalidInputError(
+            f"the lock names the harness {lock.harness.version}, and {document['harness']!r:.80} made the result",
+            next_step="run the lock again",
+        )
+    for name, applies in _EXCLUSIVE.items():
+        if document.get(name) is not None and not applies(lock):
+            raise InvalidInputError(
+                f"the harness says {name}, which no run of the scenario and the metrics of this lock has",
+                next_step="run the lock again",
+            )
+
+
+def _check_names(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+    """Raise where a result names another lock, or none though its harness does."""
+    expected, is_named = fingerprint_lock(lock), harness_version(lock) >= FIRST_NAMED
+    named = {"result.json": document.get(FINGERPRINT)}
+    named |= {
+        f"the blob {role}": _read_header(role, files[role])[1].get(FINGERPRINT)
+        for role in _TENSOR_ROLES
+        if role in files
+    }
+    for place, found in named.items():
+        if found != expected and (is_named or found is not None):
+            said = "names no lock" if found is None else "names another lock"
+            raise InvalidInputError(
+                f"{place} {said}: it is of another run than one of this lock", next_step="run the lock again"
+            )
+
+
+def _read_header(role: str, path: Path) -> tuple[Collection[str], Mapping[str, str]]:
+    """Return the names of the tensors in a file, and its metadata."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return frozenset(file.keys()), file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise InvalidInputError(f"the blob {role} is not a safetensors file: {error}") from error

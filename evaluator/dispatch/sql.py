@@ -189,8 +189,11 @@ class SqlQueue:
             connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
             return "cancel" if asked else "keep"
 
-    def commit(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None] | None = None) -> Job:
-        """Commit as ``Queue`` says.
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        return self._commit(fence, run, in_text(end))
+
+    def commit_checked(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Job:
+        """Commit as ``Queue`` says, where the end passes a check.
 
         Args:
             fence: The lease.
@@ -204,8 +207,10 @@ class SqlQueue:
             BenchlockError: As ``check``.
         """
         end = in_text(end)
-        if check is not None:
-            self._check_run(fence, run, end, check)
+        self._check_run(fence, run, end, check)
+        return self._commit(fence, run, end)
+
+    def _commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         with writing(self._database) as connection:
             moment = self._moment(connection)
             lease = _lease_of(connection, fence, run)

@@ -1,7 +1,6 @@
 """The fields of a record that differ from what its evidence says."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of
 """The details that the host reports."""
 
 _RUN: Final = "run"
+_LONGEST: Final = 2.0**53
 _FAILURE: Final = "failure"
 """The difference that explains the others, and comes first."""
 _MOST_OF_A_MESSAGE: Final = 600
@@ -84,7 +84,7 @@ def _missing_timings(end: RunEnd, recomputed: Recomputed) -> Iterator[Discrepanc
 def _seconds(end: RunEnd, name: str) -> float | None:
     """Return the seconds that the host reports under a name; None where the record does not say."""
     found: object = end.timings.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found < 0:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < _LONGEST:
         return None
     return float(found)
 

@@ -106,7 +106,7 @@ def _value_fault(key: str, value: object) -> str | None:
     if isinstance(value, int | float):
         if key.endswith(_TRUTHS):
             return "is neither true nor false"
-        return None if math.isfinite(value) and abs(value) < _GREATEST else "is out of range"
+        return None if -_GREATEST < value < _GREATEST else "is out of range"
     return "is a list or a table"
 
 

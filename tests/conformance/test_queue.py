@@ -610,7 +610,7 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
 def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     bench = Bench(database)
     mine, other = MINE, OTHER
-    examined: list[Run] = []
+    queue, examined = queue_of(database, bench.clock), list[Run]()
     with acting_as(mine):
         bench.enrol(1)
         job = bench.submit()
@@ -621,14 +621,14 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
         assert bench.queue.beat(lease.fence, "measuring") == "lost"
         bench.queue.release(lease.fence, "invalid", "mischief")
         with pytest.raises(FencedError):
-            bench.queue.commit(lease.fence, run, end(), examined.append)
+            queue.commit_checked(lease.fence, run, end(), examined.append)
         with pytest.raises(ForbiddenError):
             bench.queue.cancel(job)
     assert examined == []  # a stranger causes no examination
     with acting_as(mine):
         assert bench.queue.beat(lease.fence, "measuring") == "keep"
-        assert bench.queue.commit(lease.fence, run, end(), examined.append).state == "done"
-        assert bench.queue.commit(lease.fence, run, end(), examined.append).state == "done"
+        assert queue.commit_checked(lease.fence, run, end(), examined.append).state == "done"
+        assert queue.commit_checked(lease.fence, run, end(), examined.append).state == "done"
     assert [one.id for one in examined] == [run]
 
 

@@ -75,6 +75,7 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
     single = Calls(
         1, 0, "thread", (Metric("latency_p50", 1.0, "s", "lower", 1, Interval(None, None), 1),), (), 1.0, 1.0
     )
+    assert run.end is not None
     details = {**run.end.details, CALLS: calls_document(single)}
     run = dataclasses.replace(run, end=dataclasses.replace(run.end, details=details))
     shown = {"top1": False, "top5": False, "latency_p50": True}

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from artifacts.store import BlobStore
-from evaluator.evidence.requirements import is_timed
+from evaluator.evidence.requirements import FIRST_NAMED, is_timed
 from evaluator.evidence.scores import lay_labels
 from evaluator.harness import VERSION
 from evaluator.harness.account import describe_account, describe_phase
@@ -24,7 +24,7 @@ from evaluator.records.runs import Isolation, Run, RunStart, new_run_id
 from evaluator.runner.ending import Ending
 from evaluator.runner.jobs import job_document
 from evaluator.runner.recording import Attempt, ended
-from evaluator.runner.stages import Finished
+from evaluator.runner.stages import Finished, harness_version
 from evaluator.runner.verification import Verified, read_manifests
 from registry.lockfile import Lock
 from registry.metrics import is_quality
@@ -94,6 +94,7 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
     """Write what a harness leaves to ``folder/out``."""
     output, manifests = folder / "out", read_manifests(lock, store)
     job = parse_job(job_document(lock, "cpu", manifests))
+    metadata = job.file_metadata if harness_version(lock) >= FIRST_NAMED else None
     quality: dict[str, Any] = {}
     if any(map(is_quality, lock.metrics)):
         lay_labels(lock, manifests, store, folder / "dataset")
@@ -104,16 +105,16 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
                    for number, label in enumerate(labels)]  # fmt: skip
         scores = np.eye(width, dtype=np.float32)[np.asarray(classes) % width]
         named = {job.model.outputs[0].name: scores}
-        save_file(named, output / "predictions.safetensors", job.file_metadata)
+        save_file(named, output / "predictions.safetensors", metadata)
         quality = score(job, folder / "dataset", output / "predictions.safetensors").quality
     columns, account, performance = _leave_times(lock, output, slowness)
     if columns:
         warmup = {"warmup_ns": np.asarray([9, 9, 9], np.int64)}
-        save_file({**columns, **warmup}, output / "samples.safetensors", job.file_metadata)
+        save_file({**columns, **warmup}, output / "samples.safetensors", metadata)
     document = {
         "schema": 1,
         "harness": lock.harness.version,
-        "lock_fingerprint": job.lock_fingerprint,
+        **(metadata or {}),
         "outcome": "done",
         "failure": None,
         "quality": quality,

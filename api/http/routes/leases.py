@@ -281,7 +281,7 @@ def _fence(text: str) -> Fence:
 def _committed(registry: Registry, queue: SqlQueue, fence: Fence, run: RunId, end: RunEnd) -> Job:
     with registry.store.writing():
         _check_blobs(registry, tuple(end.blobs.values()))
-        return queue.commit(fence, run, end, partial(_check_run, registry))
+        return queue.commit_checked(fence, run, end, partial(_check_run, registry))
 
 
 def _check_run(registry: Registry, run: Run) -> None:

@@ -18,6 +18,7 @@ from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 
 CAUGHT = {"samples": 64, "first_ns": 1_000_000, "caught": True}
+HONEST = CAUGHT | {"caught": False}
 WRONG_LOG = {"key": "error_runtime", "value": "Multiple responses for the same query", "metadata": {"is_error": True}}
 
 
@@ -52,9 +53,9 @@ def with_details(run: Run, **details: Any) -> Run:  # noqa: ANN401 - JSON
 @pytest.mark.parametrize(
     "audits",
     [
-        {"caching": CAUGHT},
-        {"answers": {"answers": 9, "caught": True}},
-        {"answers": None, "pipeline": {"answers": {"answers": 9, "caught": True}}},
+        {"caching": CAUGHT, "answers": None},
+        {"caching": HONEST, "answers": {"answers": 9, "caught": True}},
+        {"caching": HONEST, "answers": None, "pipeline": {"answers": {"answers": 9, "caught": True}}},
     ],
     ids=["caching", "answers", "pipeline"],
 )
@@ -64,7 +65,7 @@ def test_a_model_that_an_audit_caught(made: tuple[Run, Examiner], store: LocalSt
     status = examiner.compare(with_details(forged, audits=audits))
     assert status.state == "contradicted"
     assert any("loadgen-invalid" in reason and "recomputed" in reason for reason in status.reasons), status.reasons
-    honest = {"caching": CAUGHT | {"caught": False}}
+    honest = {"caching": HONEST, "answers": None}
     forged = with_blob(run, store, "result", lambda old: json.dumps(json.loads(old) | {"audits": honest}).encode())
     assert examiner.compare(with_details(forged, audits=honest)).state == "verified"
 
@@ -81,4 +82,5 @@ def test_an_error_in_the_log_of_loadgen(made: tuple[Run, Examiner], store: Local
     forged = with_blob(forged, store, "result", lambda old: json.dumps(json.loads(old) | {"loadgen": account}).encode())
     status = examiner.compare(with_details(forged, loadgen=account))
     assert status.state == "contradicted"
-    assert any("loadgen-invalid" in reason for reason in status.reasons), status.reasons
+    told = "loadgen-invalid" if is_stated else "lacks loadgen.errors in result.json"
+    assert any(told in reason for reason in status.reasons), status.reasons

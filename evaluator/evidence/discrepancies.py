@@ -179,9 +179,7 @@ def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, lo
 def _overrun(end: RunEnd, recomputed: Recomputed) -> Failure | None:
     ran = _seconds(end, _RUN)
     return (
-        None
-        if ran is None
-        else overrun(recomputed.claimed, ran, recomputed.claimed_cpu, _seconds(end, CONTAINER_CPU))
+        None if ran is None else overrun(recomputed.claimed, ran, recomputed.claimed_cpu, _seconds(end, CONTAINER_CPU))
     )
 
 

@@ -92,7 +92,7 @@ def test_every_forged_field_of_an_end_is_refused(
         ("value", -5.0, "at least 0"),
         ("unit", "<script>", "defined as"),
         ("direction", "higher", "defined as"),
-        ("version", 2, "by definition 2"),
+        ("version", 3, "by definition 3"),
         ("name", "speed", "the metric speed"),
         ("n", 999, "metrics.latency_p50.n is recorded as 999 and recomputed as 1000"),
         ("ci", [0.5, 0.6], "not around"),

@@ -610,7 +610,8 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
 def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     bench = Bench(database)
     mine, other = MINE, OTHER
-    queue, examined = queue_of(database, bench.clock), list[Run]()
+    queue, examined = bench.queue, list[Run]()
+    assert isinstance(queue, SqlQueue)
     with acting_as(mine):
         bench.enrol(1)
         job = bench.submit()

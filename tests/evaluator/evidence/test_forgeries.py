@@ -3,6 +3,7 @@
 Through every way by which a record comes: a bundle, HTTP in the hands of a client and of a worker, the database.
 """
 
+import dataclasses
 import io
 import json
 from collections import OrderedDict
@@ -12,9 +13,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Engine, delete
+from msgspec.structs import fields
+from sqlalchemy import Engine, Table, delete
 
+from api.wire.runs import BlobOnWire, MetricOnWire, RunBegun, RunOver
 from artifacts.canonical import canonical
+from artifacts.digest import Descriptor
 from artifacts.errors import BenchlockError
 from artifacts.local import LocalStore
 from evaluator.evidence import examination
@@ -23,8 +27,9 @@ from evaluator.evidence.records import ExaminedRecords
 from evaluator.evidence.status import HOST_FAILURES, REPORTED_FIELDS
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.records import _insert_end, _insert_start
-from evaluator.records.runs import Run
+from evaluator.records.runs import Run, RunEnd, RunStart
 from evaluator.records.tables import run_batch_metrics, run_blobs, run_ends, run_metrics, run_packages, runs
+from evaluator.statistics.figures import Metric
 from registry.catalogue.catalogue import Catalogue
 from registry.catalogue.database import writing
 from registry.lockfile import Lock, dump
@@ -234,3 +239,32 @@ def test_a_failed_run_says_what_its_evidence_says(document: Document, examiner: 
 
 def test_a_document_is_decoded_as_it_was(document: Document) -> None:
     assert json.loads(encode_run(decode_run(canonical(document), "here"))) == document
+
+
+def test_every_field_of_the_schema_is_forged(document: Document) -> None:
+    """A field that is added to a record, to what travels, or to a table is forged by the tests above, or named here."""
+    end = document["end"]
+    metric, blob = end["metrics"][0], next(iter(end["blobs"].values()))
+    forged = {"start": set(document), "end": set(end), "metric": set(metric), "blob": set(blob)}
+    schema = {
+        "start": names_of(RunStart) | {one.name for one in fields(RunBegun)} | columns_of(runs),
+        "end": names_of(RunEnd) | {one.name for one in fields(RunOver)} | columns_of(run_ends),
+        "metric": names_of(Metric) | {one.name for one in fields(MetricOnWire)} | columns_of(run_metrics),
+        "blob": names_of(Descriptor) | {one.name for one in fields(BlobOnWire)} | columns_of(run_blobs),
+    }
+    assert {part: names - forged[part] for part, names in schema.items()} == {
+        "start": set(),
+        # The row's own key.
+        "end": {"run"},
+        # Columns of the interval, which is `ci`; a batch is of a sweep; the mark follows from the details.
+        "metric": {"run", "ci_low", "ci_high", "batch", "self_reported"},
+        "blob": {"run", "role"},
+    }
+
+
+def names_of(kind: Any) -> set[str]:  # noqa: ANN401 - a dataclass
+    return {one.name for one in dataclasses.fields(kind)}
+
+
+def columns_of(table: Table) -> set[str]:
+    return {column.name for column in table.columns}

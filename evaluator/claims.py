@@ -9,11 +9,12 @@ from msgspec import UNSET
 
 from artifacts.store import BlobStore
 from evaluator.evidence.status import refuse_unverified
-from evaluator.records.calls import flag_of
+from evaluator.records.calls import unusable_times
 from evaluator.records.runs import Run
 from evaluator.runner.trust import self_reported
 from evaluator.runner.verification import read_manifests
 from evaluator.statistics.figures import Metric
+from evaluator.statistics.repeats import FEWEST
 from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedDataset
 from registry.manifests.model import Claim, Model
@@ -52,6 +53,10 @@ class Conditions:
 _ANY = Conditions()
 _SEARCHED = "peak_qps"
 _SELF_REPORTED = "it is self-reported: code of the model ran in the process that made the figure"
+_FEW_RUNS = (
+    "nothing about time is decided by {} run(s): other runs may differ by more than the spread within one; "
+    f"{FEWEST} runs are the fewest that decide (run --repeat {FEWEST})"
+)
 _ONE_SEARCH = (
     "beside a single run's peak stands the bracket of its search, which is no confidence interval; several runs "
     "(run --repeat) have one"
@@ -84,12 +89,12 @@ def claims_of(
 
 def _disturbed(runs: Sequence[Run]) -> str | None:
     """Why the times of these runs say little, None where they are not flagged."""
-    flags = [flag for flag in map(flag_of, runs) if flag]
+    flags = [reason for reason in map(unusable_times, runs) if reason]
     if not flags:
         return None
     if len(runs) == 1:
-        return f"this run is flagged: {flags[0]}"
-    return f"{len(flags)} of {len(runs)} runs are flagged, the first of them since {flags[0]}"
+        return flags[0]
+    return f"{len(flags)} of {len(runs)} runs have unusable times; {flags[0]}"
 
 
 def judge_claims(
@@ -102,9 +107,9 @@ def judge_claims(
     * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
       holds. Outside, it cannot be said where the interval still reaches the band: so few samples do not tell the two
       apart, and the author may have counted others of the same kind (a version that the claim admits too).
-    * A time is known as well as its interval says: inside the band the claim holds, outside it does not. Of a run that
-      others disturbed neither can be said: its interval is of the machine's state, not of the model. Nor of the peak
-      that a single run found: beside it stands the bracket of that search, which says nothing of another.
+    * A time is decided by the interval over several runs, never by one run: inside the band the claim holds, outside it
+      does not. Of runs that others disturbed neither can be said: they tell of the machine's state, not of the model.
+      Nor of the peak that a single run found: beside it stands the bracket of that search, no interval.
     """
     measured = {metric.name: metric for metric in metrics if metric.batch is None}
     return tuple(_answered(claim, measured.get(claim.metric), conditions) for claim in _on(model, dataset))
@@ -128,6 +133,8 @@ def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> 
         return Judged(claim, "can't be said yet", conditions.disturbed, measured)
     if claim.metric == _SEARCHED and conditions.runs == 1:
         return Judged(claim, "can't be said yet", _ONE_SEARCH, measured)
+    if conditions.runs < FEWEST and not is_quality(claim.metric):
+        return Judged(claim, "can't be said yet", _FEW_RUNS.format(conditions.runs), measured)
     return _judged(claim, measured)
 
 

@@ -4,6 +4,7 @@ What drifts on a host (its clock, its temperature, its other users) drifts for a
 takes a second turn in every round, as a control: how it differs from itself is the noise of this host on this day.
 """
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +15,25 @@ import msgspec
 from artifacts.errors import InvalidInputError, RefusedError
 from artifacts.readable import readable
 from evaluator.evidence.status import refuse_unverified
+from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import comparable, question_differences
 from evaluator.records.runs import Run
 from evaluator.statistics.equivalence import Finding, judge, judge_quality
 from evaluator.statistics.figures import Metric
 from evaluator.statistics.repeats import is_exact, ratio
+from evaluator.statistics.units import change
 from registry.lockfile import Lock
+from registry.metrics import is_quality
 
 Margins = Mapping[str, float]
 """By metric, the relative difference within which two locks count as equivalent; stated before they are run."""
 LockedRun = tuple[Lock, Run]
+
+_FEWEST_ROUNDS = 6
+_NOT_INTERLEAVED = (
+    "the runs were not interleaved, so a change of the host between them cannot be told from a difference: "
+    "compare the locks with --interleave"
+)
 
 
 @readable
@@ -95,18 +105,38 @@ def shared_margins(locks: Sequence[Lock]) -> Margins:
     return {name: share for name, share in stated[0].items() if all(one.get(name) == share for one in stated)}
 
 
+def balanced_orders(arms: int) -> tuple[tuple[int, ...], ...]:
+    """Return orders of so many arms in which each arm takes each place, and follows each other arm, equally often.
+
+    What a run leaves behind (a warm cache, a hot processor) then weighs on no arm more than on another (Williams,
+    Aust. J. Chem. 2, 1949). An odd number of arms needs the mirrored orders too.
+    """
+    zigzag = [place // 2 if place % 2 == 0 else arms - (place + 1) // 2 for place in range(arms)]
+    plain = [tuple((arm + shift) % arms for arm in zigzag) for shift in range(arms)]
+    if arms % 2 == 0:
+        return tuple(plain)
+    return tuple(order for one in plain for order in (one, one[::-1]))
+
+
+def default_rounds(locks: int) -> int:
+    """Return the least number of rounds, of six or more, in which every order comes equally often."""
+    orders = len(balanced_orders(locks + 1))
+    return orders * math.ceil(_FEWEST_ROUNDS / orders)
+
+
 def interleave(
     locks: Sequence[Lock], once: Callable[[Lock, Mapping[str, Any]], Run], rounds: int, margins: Margins
 ) -> Comparison:
-    """Run every lock once a round, and the first one once more; who begins rotates. Ends at a run that is not done.
+    """Run every lock once a round, and the first one once more, by :func:`balanced_orders`. Ends at a run not done.
 
     ``once`` is handed what the run's record should say of the comparison, ``margins`` among it, before the run is made.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
     arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
+    orders = balanced_orders(len(arms))
     for number in range(1, rounds + 1):
-        first = (number - 1) % len(arms)
-        for arm, control in (*arms[first:], *arms[:first]):
+        for place in orders[(number - 1) % len(orders)]:
+            arm, control = arms[place]
             turn = Turn(id=identity, round=number, rounds=rounds, arm=arm, control=control, margins=dict(margins))
             run = once(locks[arm], msgspec.to_builtins(turn))
             pairs.append((locks[arm], run))
@@ -163,14 +193,29 @@ def _turn(run: Run) -> Turn | None:
 
 
 def _compared(arms: Sequence[Arm], margins: Margins, *, interleaved: bool) -> Comparison:
-    first, control = arms[0], next((arm for arm in arms if arm.control), None)
+    first = arms[0]
     reference = (first.lock, first.runs[0])
     others = [(arm.lock, run) for arm in arms for run in arm.runs][1:]
     reasons = [f"{one[1].id}: {reason}" for one in others for reason in comparable(reference, one)]
+    calm = _calm(arms) if interleaved else arms
     findings = tuple(
-        (arm, tuple(_findings(first, arm, control, margins, paired=interleaved))) for arm in arms[1:] if not arm.control
+        (arm, tuple(_findings(calm[0], other, _control(calm), margins, paired=interleaved)))
+        for arm, other in zip(arms, calm, strict=True)
+        if arm is not first and not arm.control
     )
     return Comparison(tuple(arms), interleaved, tuple(reasons), findings)
+
+
+def _calm(arms: Sequence[Arm]) -> list[Arm]:
+    """Return the arms without the rounds in which times of a run are unusable; with all where none is left."""
+    kept = [runs for runs in zip(*(arm.runs for arm in arms), strict=True) if not any(map(unusable_times, runs))]
+    if not kept:
+        return list(arms)
+    return [replace(arm, runs=runs) for arm, runs in zip(arms, zip(*kept, strict=True), strict=True)]
+
+
+def _control(arms: Sequence[Arm]) -> Arm | None:
+    return next((arm for arm in arms if arm.control), None)
 
 
 def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, paired: bool) -> Iterator[Finding]:
@@ -184,10 +229,25 @@ def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, 
             exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin)
             yield from () if exact is None else (_decided(exact, is_reported=is_reported),)
             continue
-        found = ratio(a, b, paired=paired)
-        again = None if control is None else ratio(a, control.values(name), paired=paired)
+        second = () if control is None else control.values(name)
+        found = ratio(a, b, paired=paired, again=second)
+        again = None if control is None else ratio(a, second, paired=paired)
         if found is not None:
-            yield _decided(judge(name, metric.direction, found, again, margin), is_reported=is_reported)
+            judged = judge(name, metric.direction, found, again, margin)
+            if not is_quality(metric.name):
+                judged = _restrict(judged, first, other)
+            yield _decided(judged, is_reported=is_reported)
+
+
+def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
+    """Return the finding on a time, undecided where its runs cannot decide it."""
+    reasons = sorted({reason for run in (*first.runs, *other.runs) if (reason := unusable_times(run))})
+    if finding.ratio.n > 1 and not finding.ratio.paired:
+        reasons.append(_NOT_INTERLEAVED)
+    if not reasons:
+        return finding
+    told = change(finding.ratio.value - 1) if finding.ratio.n > 1 else finding.reason
+    return replace(finding, answer="undecided", reason="; ".join((told, *reasons)))
 
 
 def _decided(finding: Finding, *, is_reported: bool) -> Finding:

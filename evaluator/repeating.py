@@ -99,8 +99,9 @@ def _figures(runs: list[Run], wanted: Widths) -> Iterator[Repeated]:
         metric = replace(last, self_reported=last.key in reported)
         found = values[metric.key]
         value, ci = centre(found), over_runs(found, watched=bool(wanted))
-        over = metric if is_exact(metric.name, found) else replace(metric, value=value, n=len(found), ci=ci)
-        yield Repeated(over, width(value, ci), wanted.get(metric.name))
+        is_known = is_exact(metric.name, found)
+        over = metric if is_known else replace(metric, value=value, n=len(found), ci=ci)
+        yield Repeated(over, 0.0 if is_known else width(value, ci), wanted.get(metric.name))
 
 
 def _shortfall(one: Repeated) -> str:

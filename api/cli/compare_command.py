@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from evaluator.records.runs import Run
     from registry.lockfile import Lock
 
-_ROUNDS = 6
-
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
@@ -40,7 +38,7 @@ class _Asked:
 @click.argument("targets", metavar="RUN RUN...|LOCK LOCK...", nargs=-1, required=True, help="Two or more.")
 @click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
 @click.option("--interleave", is_flag=True, help="Run LOCKs by turns, the first one twice a round, and compare.")
-@click.option("--rounds", type=click.IntRange(min=3), help=f"With --interleave: so many; default: {_ROUNDS}.")
+@click.option("--rounds", type=click.IntRange(min=3), help="With --interleave: so many; default: 6 to 10.")
 @click.option("--margin", metavar="METRIC=SHARE", multiple=True, help="With --interleave: what counts as equivalent.")
 @ISOLATION
 @ALLOW_CODE
@@ -113,7 +111,7 @@ def _interleaved(
     invocation: Invocation, targets: tuple[str, ...], asked: _Asked, margins: Mapping[str, float]
 ) -> "Comparison":
     """Runs made by turns, and told one by one."""
-    from evaluator.comparing import check_question, interleave, shared_margins  # noqa: PLC0415
+    from evaluator.comparing import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
 
     wanted, locks = parse_isolation(asked.isolation), [read_lock(invocation, text) for text in targets]
     stated = {**shared_margins(locks), **margins}
@@ -126,7 +124,7 @@ def _interleaved(
         say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {made.id} {word}")
         return made
 
-    return interleave(locks, once, _ROUNDS if asked.rounds is None else asked.rounds, stated)
+    return interleave(locks, once, asked.rounds or default_rounds(len(locks)), stated)
 
 
 def _warn(run: "Run") -> None:

@@ -28,7 +28,7 @@ def comparison_document(found: "Comparison") -> dict[str, Any]:
         "interleaved": found.interleaved,
         "arms": [_arm(arm) for arm in found.arms],
         "findings": [
-            {"lock": arm.lock.id, "against": found.arms[0].lock.id} | _finding(one)
+            {"lock": arm.lock.id, "against": found.arms[0].lock.id} | finding_document(one)
             for arm, findings in found.findings
             for one in findings
         ],
@@ -41,7 +41,8 @@ def _arm(arm: "Arm") -> dict[str, Any]:
     return chosen | {"control": arm.control, "runs": [run.id for run in arm.runs]}
 
 
-def _finding(one: "Finding") -> dict[str, Any]:
+def finding_document(one: "Finding") -> dict[str, Any]:
+    """A finding on a metric: the ratio with its intervals, what it was held against, and the answer."""
     return {
         "metric": one.metric,
         **_ratio(one.ratio),

@@ -1,5 +1,6 @@
 """run and rerun: from a lockfile to figures, and to a verdict on them."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,6 +8,7 @@ import click
 from api.cli import output
 from api.cli.artifacts_commands import RUN_PREFIX
 from api.cli.claim_tables import print_claims
+from api.cli.comparisons import finding_document
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
@@ -111,17 +113,35 @@ def _repeat(
 @click.command()
 @click.argument("target", metavar="RUN|LOCK", help="run/ID, a lockfile, or a lock's id.")
 @click.option("--against", metavar="RUN", default="", help="The run to compare with; default: the latest.")
+@click.option(
+    "--repeat",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of new runs; default: 1, or 12 with `equivalence`.",
+)
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj
-def rerun(invocation: Invocation, target: str, against: str, isolation: str, *, allow_code: bool) -> None:
+def rerun(
+    invocation: Invocation, target: str, against: str, repeat: int | None, isolation: str, *, allow_code: bool
+) -> None:
     """Run a lock again and say whether the claim holds."""
-    from evaluator.rerunning import judge_rerun  # noqa: PLC0415
+    from evaluator.rerunning import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
 
     original, lock = _original(invocation, target, against)
     wanted = parse_isolation(isolation)
-    again = execute(invocation, lock, wanted, allow_code=allow_code, original=original)
-    verdict = judge_rerun(lock, original, again, invocation.opened.store)
+    runs = repeat or (REPEATS if margins_of(lock) else 1)
+
+    def once(part_of: "Mapping[str, Any]") -> "Run":
+        part = part_of if runs > 1 else None
+        made = execute(invocation, lock, wanted, allow_code=allow_code, original=original, part_of=part)
+        if runs > 1:
+            say(f"run {part_of['number']} of {runs}: {made.id} {made.end.outcome if made.end else 'running'}")
+        return made
+
+    made = repeat_rerun(original, once, runs)
+    sides = replace(find_sides(invocation.opened.records, lock, original, made[0]), reruns=made)
+    verdict, again = judge_reruns(lock, original, sides, invocation.opened.store)
     judged = claims(invocation, lock, again)
     if invocation.as_json:
         document = verdict_document(verdict, original, again)
@@ -166,6 +186,7 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
         "original": original.id,
         "run": again.id,
         "predictions": verdict.predictions,
+        "times": [finding_document(one) for one in verdict.times],
         "outcome": None if again.end is None else again.end.outcome,
         **validity_document(again),
     }

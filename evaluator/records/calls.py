@@ -1,6 +1,7 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,8 @@ from evaluator.records.runs import CALLS, Run
 from evaluator.statistics.figures import Calls
 
 readable(Calls)
+
+CLOCKS_DISAGREE: Final = "LoadGen's clock and benchlock's own disagree on the median latency"
 
 KEY: Final = CALLS
 """Where in a run's details they stand."""
@@ -45,3 +48,18 @@ def flag_of(run: Run) -> str | None:
     if run.end is None or calls is None or not calls.flagged:
         return None
     return calls.disturbance + (" (self-reported)" if run.end.times_self_reported else "")
+
+
+def clocks_disagree(run: Run) -> bool:
+    """Return whether LoadGen's median of a run is not ours: one of the clocks did not time the calls alone."""
+    details = {} if run.end is None else run.end.details
+    accounts = (phase.get("loadgen") for phase in (details, details.get("pipeline")) if isinstance(phase, Mapping))
+    return any(isinstance(account, Mapping) and account.get("clocks_agree") is False for account in accounts)
+
+
+def unusable_times(run: Run) -> str | None:
+    """Return why no time of a run decides anything; None where nothing speaks against them."""
+    if clocks_disagree(run):
+        return f"the times of {run.id} are unusable: {CLOCKS_DISAGREE}"
+    flag = flag_of(run)
+    return None if flag is None else f"the times of {run.id} are flagged: {flag}"

@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from evaluator.records.calls import flag_of
+from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import host_differences
 from evaluator.records.predictions import Agreed, Agreement
 from evaluator.records.runs import Run
 from evaluator.records.validity import validity_of
+from evaluator.statistics.equivalence import Finding
+from evaluator.statistics.equivalence import judge as judge_ratio
 from evaluator.statistics.figures import Metric
+from evaluator.statistics.repeats import DRIFT, FEWEST, ratio
 from evaluator.statistics.units import change, in_unit
 from registry.metrics import is_quality
 
-Word = Literal["reproduced", "not reproduced"]
+Word = Literal["reproduced", "not reproduced", "undecided"]
 
 _CPU = "cpu"
 _PROCESSOR = ("cpu_model", "cpu_flags")
@@ -28,12 +31,34 @@ _OTHER_PROCESSOR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reasons`` are what decided, in words; ``reported`` is what was seen and decides nothing."""
+    """``reasons`` are what decided, in words; ``reported`` is what was seen and decides nothing.
+
+    ``times`` are the findings on the metrics with a margin of which both sides have enough runs.
+    """
 
     verdict: Word
     reasons: tuple[str, ...]
     reported: tuple[str, ...]
     predictions: Agreement | None
+    times: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The runs whose times are compared: those of the original's side, and the new ones."""
+
+    originals: tuple[Run, ...]
+    reruns: tuple[Run, ...]
+
+
+@dataclass(slots=True)
+class _Times:
+    """What times say: against the original, nothing yet, what is only reported, and the findings."""
+
+    against: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def differing_processors(a: Run, b: Run) -> bool:
@@ -43,11 +68,22 @@ def differing_processors(a: Run, b: Run) -> bool:
     return len(devices) > 1 or any(a.start.host.get(fact) != b.start.host.get(fact) for fact in facts)
 
 
-def judge(original: Run, rerun: Run, agreed: Agreed | None, equivalence: Mapping[str, float]) -> Verdict:
+def judge(
+    original: Run,
+    rerun: Run,
+    agreed: Agreed | None,
+    equivalence: Mapping[str, float],
+    sides: Sides | None = None,
+) -> Verdict:
     """The verdict on two ended runs of one lock.
 
-    ``agreed`` is how far their predictions agree, None where either has none. ``equivalence`` maps metrics of time to
-    the relative margin within which the request wants them equal; they decide only on comparable hosts.
+    Args:
+        original: The run that is held against the new one.
+        rerun: The new one.
+        agreed: How far their predictions agree; None where either has none.
+        equivalence: By metric of time the relative margin within which the request wants it equal. It decides only on
+            comparable hosts, and of ``FEWEST`` runs a side whose times are usable.
+        sides: All runs of both sides; None where there are no others.
     """
     assert original.end is not None
     assert rerun.end is not None
@@ -57,11 +93,15 @@ def judge(original: Run, rerun: Run, agreed: Agreed | None, equivalence: Mapping
     against, reported = _quality(original, rerun, agreed)
     if agreed is not None and agreed.agreement == "different":
         against += agreed.reasons
-    decided, told = _times(original, rerun, equivalence)
-    against += decided
-    word: Word = "not reproduced" if against else "reproduced"
-    reasons = tuple(against or _supporting(original, agreed))
-    return Verdict(word, reasons, (*reported, *told), None if agreed is None else agreed.agreement)
+    times = _times(original, rerun, equivalence, sides or Sides((original,), (rerun,)))
+    against += times.against
+    predictions = None if agreed is None else agreed.agreement
+    if against:
+        told = (*reported, *times.undecided, *times.reported)
+        return Verdict("not reproduced", tuple(against), told, predictions, tuple(times.findings))
+    word: Word = "undecided" if times.undecided else "reproduced"
+    reasons = (*_supporting(original, agreed), *times.undecided)
+    return Verdict(word, reasons, (*reported, *times.reported), predictions, tuple(times.findings))
 
 
 def _of_failures(original: Run, rerun: Run) -> Verdict:
@@ -120,10 +160,9 @@ def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Agree
     return _OTHER_PROCESSOR * abs(before.value) if agreement is None and differing_processors(original, rerun) else 0.0
 
 
-def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """What the times decide against the claim, and what is only reported."""
-    against: list[str] = []
-    reported: list[str] = []
+def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: Sides) -> _Times:
+    """What the times decide, what they do not decide yet, and what is only reported."""
+    times = _Times()
     left, right = _metrics(original), _metrics(rerun)
     differences = host_differences(original, rerun)
     for name in sorted(name for name in left.keys() & right.keys() if not is_quality(name)):
@@ -131,18 +170,33 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float]) -> tuple
         share, unit = b / a - 1 if a else 0.0, left[name].unit
         text = f"{name} was {in_unit(a, unit)}, and is {in_unit(b, unit)} ({change(share)})"
         mark = _mark(left[name], right[name])
-        text += mark
         margin = equivalence.get(left[name].name)
         if margin is None or differences or mark:
-            reported.append(text)
-        elif abs(share) > margin:
-            against.append(f"{text}, beyond the margin of {margin * 100:g}% that the request states")
+            times.reported.append(text + mark)
         else:
-            reported.append(f"{text}, within the margin of {margin * 100:g}%")
-    if reported and differences:
-        reported.append(f"these times are not comparable: {'; '.join(differences)}")
-    reported += _remarks(original, rerun)
-    return against, reported
+            _judge_time(times, left[name], margin, sides)
+    if times.reported and differences:
+        times.reported.append(f"these times are not comparable: {'; '.join(differences)}")
+    times.reported += _remarks(*{run.id: run for run in (original, rerun, *sides.originals, *sides.reruns)}.values())
+    return times
+
+
+def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> None:
+    """Decide one metric with a margin by the runs of both sides whose times are usable."""
+    a, b = (
+        [_metrics(run)[metric.key].value for run in side if metric.key in _metrics(run) and unusable_times(run) is None]
+        for side in (sides.originals, sides.reruns)
+    )
+    have = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
+    found = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
+    if found is None:
+        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide (run --repeat, rerun --repeat)")
+        return
+    finding = judge_ratio(metric.key, metric.direction, found, None, margin)
+    times.findings.append(finding)
+    told = f"{have}: {finding.reason}"
+    place = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
+    place[finding.answer].append(told)
 
 
 def _mark(*metrics: Metric) -> str:
@@ -153,8 +207,8 @@ def _mark(*metrics: Metric) -> str:
 def _remarks(*runs: Run) -> Iterator[str]:
     """Which runs were disturbed so much that their times say little, and which LoadGen does not call valid."""
     for run in runs:
-        if flag := flag_of(run):
-            yield f"the times of {run.id} are flagged: {flag}"
+        if reason := unusable_times(run):
+            yield reason
         validity = validity_of(run)
         if validity is not None and not validity.valid:
             yield f"LoadGen calls {run.id} {validity.words}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.repeats import Ratio
+from evaluator.statistics.repeats import MOST, Ratio, runs_to_decide
 from evaluator.statistics.units import change
 
 Answer = Literal["equivalent", "different", "undecided"]
@@ -39,7 +39,7 @@ class Finding:
 
     @property
     def noise_floor(self) -> float | None:
-        """How far from itself the first lock may seem to be: no smaller difference is told from noise. A fraction."""
+        """How far from itself the first lock may seem to be. A fraction, which is reported and decides nothing."""
         return None if self.control is None else _farthest(self.control.ci)
 
 
@@ -48,13 +48,10 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
 
     Equivalent: the 90 % interval of the ratio lies within ``[1 - margin, 1 + margin]``, which is two one-sided tests at
     5 % each (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), and so does that of the control. Different: the whole
-    95 % interval lies beyond the margin, or without a margin beyond equality, and the ratio beyond the noise floor.
+    95 % interval lies beyond the margin, or without a margin beyond equality.
     """
     told = change(ratio.value - 1)
-    floor = 0.0 if control is None else _farthest(control.ci) or 0.0
     answer, why = _answer(ratio, control, margin)
-    if answer == "different" and abs(ratio.value - 1) <= floor:
-        answer, why = "undecided", f"no more than the noise, in which the first lock differs from itself by {floor:.1%}"
     if answer == "different" and direction in ("higher", "lower"):
         why = f"{why}, which is {'better' if (ratio.value > 1) == (direction == 'higher') else 'worse'}"
     return Finding(metric, ratio, control, margin, answer, f"{told}, {why}")
@@ -107,7 +104,15 @@ def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[
         )
     if _inside(ratio.narrow, margin):
         return "equivalent", f"and its interval lies within the margin of {margin:.1%}"
-    return "undecided", f"and its interval reaches across the margin of {margin:.1%}: more rounds would narrow it"
+    return "undecided", f"and its interval reaches across the margin of {margin:.1%}: {_enough(ratio, margin)}"
+
+
+def _enough(ratio: Ratio, margin: float) -> str:
+    """Return how many runs would decide, in words."""
+    number = runs_to_decide(ratio, margin)
+    if number is None:
+        return f"no {MOST} runs a side would decide at this spread"
+    return f"about {number} runs a side would decide at this spread"
 
 
 def _farthest(ci: Interval) -> float | None:

@@ -29,7 +29,7 @@ def fraction(successes: int, n: int) -> Interval:
     return Interval(low, high)
 
 
-def quantile_ranks(n: int, q: float) -> tuple[int | None, int | None]:
+def quantile_ranks(n: int, q: float, level: float = LEVEL) -> tuple[int | None, int | None]:
     """The ranks (from 1) of the order statistics that bound the ``q``-quantile of ``n`` independent samples.
 
     The number of samples below the quantile is binomial (n, q), whatever the distribution (David and Nagaraja, Order
@@ -37,8 +37,9 @@ def quantile_ranks(n: int, q: float) -> tuple[int | None, int | None]:
     the high rank the smallest whose chance of lying below it is.
     """
     below = special.bdtr(np.arange(n), n, q)  # [k]: the chance of at most k samples below the quantile
-    low = int(np.searchsorted(below, _TAIL, side="right"))
-    high = int(np.searchsorted(below, 1 - _TAIL, side="left")) + 1
+    tail = (1 - level) / 2
+    low = int(np.searchsorted(below, tail, side="right"))
+    high = int(np.searchsorted(below, 1 - tail, side="left")) + 1
     return (low or None, high if high <= n else None)
 
 

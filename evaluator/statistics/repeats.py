@@ -1,7 +1,7 @@
 """The values of one metric over several runs: between which values it lies, and how runs of two locks differ.
 
 A run is one draw: where its process, its memory and its moment fell moves all of its calls together, so that no number
-of calls in one run says how another run will be. Times vary by factors, so they are averaged as logarithms.
+of calls in one run says how another run will be. Times vary by factors, so ratios are averaged as logarithms.
 """
 
 import math
@@ -12,36 +12,41 @@ import numpy as np
 from scipy import special
 
 from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED
+from evaluator.statistics.intervals import LEVEL, UNBOUNDED, quantile_ranks
 from registry.metrics import is_quality
 
-FEWEST = 5
-"""Runs before the first look: the spread of fewer is too uncertain to stop by."""
-_LOOKED_AT = 0.97
-"""The level of an interval by which runs are stopped. Whoever looks after every run and stops where it is narrow, stops
-at lucky spreads: simulated, 92 % of such 95 % intervals hold the truth, and 95 % of these."""
+FEWEST = 6
+"""Runs of which an interval can be had at all: with fewer, all may lie on one side of the median by chance."""
+DRIFT = 7.0
+"""By how much the variance of the difference between runs at two times is inflated: a host drifts between them, and so
+few runs cannot tell by how much. Chosen by simulation, so that at most 5 % of the decisions are false."""
+MOST = 1000
+"""Runs beyond which nobody is told how many would decide."""
+_LOOKED_AT = 0.968
+"""The level of an interval by which runs are stopped: whoever stops where it is narrow stops at lucky spreads."""
 
 
 def centre(values: Sequence[float]) -> float:
-    """The geometric mean; the mean where a value is not positive."""
-    if min(values) > 0:
-        return math.exp(math.fsum(map(math.log, values)) / len(values))
-    return math.fsum(values) / len(values)
+    """Return the median: of an even number of positive values the geometric mean of the two in the middle."""
+    ordered, half = sorted(values), len(values) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    low, high = ordered[half - 1], ordered[half]
+    return math.sqrt(low * high) if low > 0 else (low + high) / 2
 
 
 def over_runs(values: Sequence[float], *, watched: bool = False) -> Interval:
-    """The 95 % interval of ``centre``: Student's t over the runs' values, as logarithms where all are positive.
+    """Return the 95 % interval of the median over runs: between order statistics, whatever their distribution.
 
-    ``watched``: somebody looks at it after every run and stops where it is narrow (a fixed-width sequential interval,
-    Chow and Robbins 1965), so that it is made wider by as much as looking costs.
+    A mean and Student's t would miss the truth where a host has spikes: few runs show too few of them.
+
+    Args:
+        values: One value a run.
+        watched: Whether somebody looks at the interval after every run and stops where it is narrow; it is wider then.
     """
-    if len(values) < 2:  # noqa: PLR2004 - one run says nothing of another
-        return UNBOUNDED
-    positive = min(values) > 0
-    drawn = np.log(values) if positive else np.asarray(values, np.float64)
-    half = _half_width(drawn, _LOOKED_AT if watched else LEVEL)
-    low, high = float(drawn.mean() - half), float(drawn.mean() + half)
-    return Interval(math.exp(low), math.exp(high)) if positive else Interval(low, high)
+    ordered = sorted(values)
+    low, high = quantile_ranks(len(ordered), 0.5, _LOOKED_AT if watched else LEVEL)
+    return Interval(*(None if rank is None else ordered[rank - 1] for rank in (low, high)))
 
 
 def is_exact(metric: str, values: Sequence[float]) -> bool:
@@ -74,16 +79,21 @@ class Ratio:
     paired: bool
 
 
-def ratio(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio | None:
+def ratio(
+    a: Sequence[float], b: Sequence[float], *, paired: bool, again: Sequence[float] = (), inflation: float = 1.0
+) -> Ratio | None:
     """How ``b`` compares with ``a``, of runs that took turns (``paired``: same place, same round) or did not.
 
-    Pairs: Student's t over the logarithms of the quotients, so that what slows both of a round drops out. Else Welch's
-    t over the logarithms (Biometrika 34, 1947). None where a value is not positive: there is no ratio to speak of.
+    Pairs: Student's t over the logarithms of the quotients, so that what slows both of a round drops out; where the
+    first had a second turn ``again`` in each round, the quotients are over the geometric mean of both, which halves
+    its part of the noise. Else Welch's t over the logarithms (Biometrika 34, 1947), with the variance of the difference
+    times ``inflation``. None where a value is not positive: there is no ratio to speak of.
     """
-    if min(*a, *b) <= 0:
+    if min(*a, *b, *again) <= 0:
         return None
     if paired:
-        quotients = np.log(b) - np.log(a)
+        first = (np.log(a) + np.log(again)) / 2 if len(again) else np.log(a)
+        quotients = np.log(b) - first
         return _ratio(float(quotients.mean()), _error(quotients), len(quotients) - 1, len(quotients), paired=True)
     first, second = np.log(a), np.log(b)
     errors = (_error(first), _error(second))
@@ -93,7 +103,7 @@ def ratio(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio | No
         parts = sum(square**2 / (len(group) - 1) for square, group in zip(squares, (a, b), strict=True))
         degrees = sum(squares) ** 2 / parts
     value = float(second.mean() - first.mean())
-    return _ratio(value, math.sqrt(sum(squares)), degrees, min(len(a), len(b)), paired=False)
+    return _ratio(value, math.sqrt(inflation * sum(squares)), degrees, min(len(a), len(b)), paired=False)
 
 
 def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) -> Ratio:
@@ -102,10 +112,6 @@ def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) 
     reached = (_quantile(level, degrees) * error for level in (LEVEL, 2 * LEVEL - 1))
     ci, narrow = (Interval(math.exp(value - half), math.exp(value + half)) for half in reached)
     return Ratio(math.exp(value), ci, narrow, n, paired)
-
-
-def _half_width(drawn: "np.ndarray[tuple[int], np.dtype[np.float64]]", level: float) -> float:
-    return _quantile(level, len(drawn) - 1) * _error(drawn)
 
 
 def _error(drawn: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
@@ -117,3 +123,22 @@ def _quantile(level: float, degrees: float) -> float:
     """How many standard errors a two-sided interval of ``level`` reaches, by Student's t."""
     upper = (1 + level) / 2
     return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
+
+
+def runs_to_decide(found: Ratio, margin: float) -> int | None:
+    """Return how many runs a side would decide whether a ratio is within ``margin``, if it stays what it is.
+
+    Args:
+        found: The ratio of so many runs, whose spread says how fast its interval narrows.
+        margin: The relative difference that counts as none.
+
+    Returns:
+        The number; None where one run a side says nothing of the spread, or more than 1000 would be needed.
+    """
+    if found.ci.high is None or found.value <= 0:
+        return None
+    spread = math.log(found.ci.high / found.value) / _quantile(LEVEL, found.n - 1) * math.sqrt(found.n)
+    difference, allowed = abs(math.log(found.value)), math.log1p(margin)
+    level, room = (LEVEL, difference - allowed) if difference > allowed else (2 * LEVEL - 1, allowed - difference)
+    enough = (n for n in range(FEWEST, MOST + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
+    return next(enough, None)

@@ -325,12 +325,12 @@ def test_a_repetition_says_how_closely_figures_are_known(capsys: pytest.CaptureF
     repetition = repeat(lambda _: run(), {"latency_p50": 0.02}, 9)
     print_repetition(repetition, LOCK)
     shown = capsys.readouterr().out
-    assert "5 runs: every interval that was asked for is narrow enough after 5 runs" in shown
+    assert "6 runs: every interval that was asked for is narrow enough after 6 runs" in shown
     assert "2.00%" in shown
-    assert shown.count("flagged: run/") == 5
+    assert shown.count("flagged: run/") == 6
     document = repetition_document(repetition)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert (len(document["runs"]), document["narrow"], document["metrics"][1]["until"]) == (5, True, 0.02)
+    assert (len(document["runs"]), document["narrow"], document["metrics"][1]["until"]) == (6, True, 0.02)
 
 
 def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:

@@ -535,7 +535,7 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     ),
     "a metric by another definition": (
         rerun(lambda run: run["end"]["metrics"][0].update(version=9)),
-        "metrics.latency_p50.version (9, defined as 1)",
+        "metrics.latency_p50.version (9, defined as 2)",
     ),
     "a role that leads out": (
         rerun(lambda run: run["end"]["blobs"].update({"../out": run["end"]["blobs"]["samples"]})),

@@ -1,6 +1,7 @@
 """Figures that code of a model could have made: which they are, how they are shown, and that they decide nothing."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,12 +16,12 @@ from api.wire.verdicts import comparison_on_wire
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import InvalidInputError
 from evaluator.claims import judge_claims
-from evaluator.comparing import compare_runs
+from evaluator.comparing import compare_runs, interleave
 from evaluator.records.calls import calls_document
 from evaluator.records.documents import decode_run, encode_run
 from evaluator.records.predictions import Agreed
 from evaluator.records.runs import CALLS, SELF_REPORTED, Isolation, Run
-from evaluator.records.verdicts import judge
+from evaluator.records.verdicts import Sides, judge
 from evaluator.repeating import repeat
 from evaluator.runner.trust import check_probes, check_times, overrun, self_reported
 from evaluator.statistics.figures import Calls, Interval, Metric
@@ -34,9 +35,10 @@ from tests.support.variants import variant
 EQUAL = Agreed("bit-equal", (), 1000, {1: 0, 5: 0})
 
 
-def marked(*names: str, slower: float = 1.0) -> Run:
+def marked(*names: str, slower: float = 1.0, part_of: Mapping[str, Any] | None = None) -> Run:
     metrics = (*METRICS[:2], metric("latency_p50", 0.002 * slower))
-    return recorded(dataclasses.replace(DONE, metrics=metrics, details={SELF_REPORTED: list(names)}))
+    details = {SELF_REPORTED: list(names), "part_of": part_of}
+    return recorded(dataclasses.replace(DONE, metrics=metrics, details=details))
 
 
 def locked(harness: str, **model: Any) -> tuple[Lock, Model]:  # noqa: ANN401 - keys of a manifest
@@ -114,8 +116,10 @@ def test_a_claim_about_it_cannot_be_said() -> None:
 
 def test_a_rerun_reports_it_and_is_not_decided_by_it() -> None:
     margin = {"latency_p50": 0.05}
-    assert judge(recorded(), marked(slower=3), EQUAL, margin).verdict == "not reproduced"
-    found = judge(recorded(), marked("latency_p50", slower=3), EQUAL, margin)
+    originals = tuple(recorded() for _ in range(6))
+    plain, reported = (tuple(marked(*names, slower=3) for _ in range(6)) for names in ((), ("latency_p50",)))
+    assert judge(originals[0], plain[0], EQUAL, margin, Sides(originals, plain)).verdict == "not reproduced"
+    found = judge(originals[0], reported[0], EQUAL, margin, Sides(originals, reported))
     assert found.verdict == "reproduced"
     assert "latency_p50 was 2 ms, and is 6 ms (+200.0%), self-reported" in found.reported
 
@@ -149,7 +153,11 @@ def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     assert told == marks
     print_comparison(found)
     assert "(self-reported)" in capsys.readouterr().out
-    plain = compare_runs([(one, marked(slower=run.end.metrics[2].value / 0.002)) for one, run in pairs if run.end])
+
+    def once(one: Lock, part_of: Mapping[str, Any]) -> Run:
+        return marked(slower=(1 if one.id == lock.id else 3) + 0.001 * part_of["round"], part_of=part_of)
+
+    plain = interleave([lock, other], once, 6, {})
     assert {one["metric"]: one["answer"] for one in comparison_document(plain)["findings"]}[
         "latency_p50"
     ] == "different"

@@ -255,7 +255,7 @@ def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
 
 
 def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
-    from evaluator.rerunning import judge_rerun  # noqa: PLC0415 - as above
+    from evaluator.rerunning import find_sides, judge_rerun  # noqa: PLC0415 - as above
 
     again = _ended(registry, data.run)
     lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
@@ -266,7 +266,8 @@ def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
             where="against",
             next_step="name a run of the same lock",
         )
-    return told.verdict_on_wire(judge_rerun(lock, original, again, registry.store), original, again)
+    sides = find_sides(registry.records, lock, original, again)
+    return told.verdict_on_wire(judge_rerun(lock, original, again, registry.store, sides), original, again)
 
 
 def _ended(registry: Registry, text: str) -> Run:

@@ -1,6 +1,7 @@
 """Verdicts on reruns, and what may be compared: every reason for and against."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.records.comparison import comparable, host_differences
 from evaluator.records.predictions import Agreed, Agreement
 from evaluator.records.runs import Outcome, Run, RunEnd
-from evaluator.records.verdicts import Verdict, differing_processors, judge
+from evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
 from evaluator.statistics.figures import Calls, Metric
 from registry.lockfile import (
     Content,
@@ -105,11 +106,53 @@ def test_times_are_reported_and_decide_nothing_of_themselves() -> None:
 @pytest.mark.parametrize(
     ("value", "word"), [(0.00221, "not reproduced"), (0.00179, "not reproduced"), (0.0021, "reproduced")]
 )
-def test_times_decide_where_the_request_says_so(value: float, word: str) -> None:
-    found = verdict(ended(*METRICS[:2], metric("latency_p50", value)), latency_p50=0.1)
+def test_times_decide_where_the_request_says_so_and_there_are_runs_enough(value: float, word: str) -> None:
+    originals, reruns = several(0.002), several(value)
+    found = judge(originals[0], reruns[0], agreed(), {"latency_p50": 0.1}, Sides(originals, reruns))
     assert found.verdict == word
     text = (*found.reasons, *found.reported)[-1 if word == "reproduced" else 0]
-    assert "the margin of 10%" in text
+    assert "of 6 original and 6 new runs with usable times" in text
+    assert "the margin of 10.0%" in text
+    assert [one.margin for one in found.times] == [0.1]
+
+
+def several(seconds: float, runs: int = 6, **details: Any) -> tuple[Run, ...]:  # noqa: ANN401 - parts of a record
+    """Runs whose median latency is about so many seconds."""
+    values = (seconds * (1 + 0.001 * (number % 3)) for number in range(runs))
+    ends = (
+        dataclasses.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", value)), details=details)
+        for value in values
+    )
+    return tuple(run(end=end) for end in ends)
+
+
+@pytest.mark.parametrize(("originals", "reruns"), [(1, 1), (1, 6), (6, 1), (5, 6)])
+def test_nothing_about_time_is_decided_by_few_runs_a_side(originals: int, reruns: int) -> None:
+    before, after = several(0.002, originals), several(0.004, reruns)
+    found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, after))
+    assert (found.verdict, found.times) == ("undecided", ())
+    assert f"of {originals} original and {reruns} new runs with usable times: 6 a side" in found.reasons[-1]
+
+
+def test_runs_with_unusable_times_do_not_count() -> None:
+    """A flagged run, and one whose clocks disagree, are named and left out."""
+    flagged = several(0.004, 2, **{KEY: calls_document(Calls(100, 6, "thread"))})
+    unclear = several(0.004, 2, loadgen={"valid": True, "clocks_agree": False})
+    before, after = several(0.002), several(0.002)
+    found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, (*after, *flagged, *unclear)))
+    assert found.verdict == "reproduced"
+    assert any("of 6 original and 6 new runs" in one for one in found.reported)
+    assert sum("are flagged" in one for one in found.reported) == 2
+    assert sum("clock and benchlock's own disagree" in one for one in found.reported) == 2
+    few = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, (*after[:5], *flagged)))
+    assert few.verdict == "undecided"
+
+
+def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
+    wide = tuple(ended(*METRICS[:2], metric("latency_p50", 0.002 * (1 + 0.05 * (number % 3)))) for number in range(6))
+    found = judge(wide[0], wide[1], agreed(), {"latency_p50": 0.03}, Sides(wide, wide))
+    assert found.verdict == "undecided"
+    assert re.search("about [0-9]+ runs a side would decide", found.reasons[-1])
 
 
 def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:
@@ -130,9 +173,10 @@ def regression(value: float, **host: Any) -> Run:  # noqa: ANN401 - facts of any
 def test_a_margin_is_of_a_metric_in_every_batch() -> None:
     at = [dataclasses.replace(metric("throughput", value), batch=batch) for batch, value in ((1, 100.0), (8, 400.0))]
     slower = [dataclasses.replace(one, value=one.value / 3) for one in at]
-    found = judge(ended(*METRICS[:2], *at), ended(*METRICS[:2], *slower), agreed(), {"throughput": 0.1})
+    before, after = ((ended(*METRICS[:2], *metrics),) * 6 for metrics in (at, slower))
+    found = judge(before[0], after[0], agreed(), {"throughput": 0.1}, Sides(before, after))
     assert (found.verdict, len(found.reasons)) == ("not reproduced", 2)
-    assert found.reasons[1].startswith("throughput@8 was 400")
+    assert found.reasons[1].startswith("throughput@8 of 6 original and 6 new runs with usable times: -66.7%")
 
 
 @pytest.mark.parametrize(

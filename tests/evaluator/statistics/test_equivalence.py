@@ -24,11 +24,11 @@ def found(low: float, high: float) -> Ratio:
         (0.99, 1.02, QUIET, "equivalent", "within the margin of 5.0%"),
         (0.99, 1.02, None, "equivalent", "within the margin of 5.0%"),
         (0.94, 1.02, QUIET, "undecided", "reaches across the margin"),
-        (0.99, 1.08, QUIET, "undecided", "more rounds would narrow it"),
+        (0.99, 1.08, QUIET, "undecided", "runs a side would decide"),
         (0.99, 1.02, LOUD, "undecided", "the noise alone reaches beyond the margin"),
         (1.08, 1.12, QUIET, "different", "+10.0%, beyond the margin of 5.0%, which is worse"),
         (0.88, 0.92, QUIET, "different", "-10.0%, beyond the margin of 5.0%, which is better"),
-        (1.06, 1.10, LOUD, "undecided", "no more than the noise, in which the first lock differs from itself by 13.0%"),
+        (1.06, 1.10, LOUD, "different", "+8.0%, beyond the margin of 5.0%, which is worse"),
     ],
 )
 def test_a_margin_is_decided_by_the_whole_interval(
@@ -45,7 +45,7 @@ def test_a_margin_is_decided_by_the_whole_interval(
         (0.99, 1.02, QUIET, "undecided", "no evidence that there is none"),
         (1.02, 1.04, QUIET, "different", "more than the spread of the runs explains, which is better"),
         (0.95, 0.99, None, "different", "which is worse"),
-        (1.001, 1.009, QUIET, "undecided", "no more than the noise"),
+        (1.001, 1.009, QUIET, "different", "more than the spread of the runs explains"),
     ],
 )
 def test_without_a_margin_nothing_is_equivalent(

@@ -45,7 +45,7 @@ def _spiky(random: Generator, runs: int, spread: float) -> Floats:
 def _drifting(random: Generator, runs: int, spread: float) -> Floats:
     """Half of the variance is of a level that wanders, whose changes last about ten runs."""
     half = spread / np.sqrt(2)
-    level = autoregressive(0.9).draw(random, 1, runs)[0] * np.sqrt(1 - 0.9**2) * half
+    level: Floats = autoregressive(0.9).draw(random, 1, runs)[0] * np.sqrt(1 - 0.9**2) * half
     return level + _normal(random, runs, half)
 
 

@@ -34,14 +34,18 @@ def test_fewer_than_six_runs_bound_nothing_and_equal_runs_everything() -> None:
     assert width(2.0, over_runs([2.0] * 6)) == 0.0
 
 
+def noise(random: np.random.Generator, runs: int, spikes: float) -> np.ndarray:
+    """Values of so many runs, of which a share is half as slow again."""
+    return np.asarray(random.normal(scale=0.02, size=runs) + 0.4 * (random.random(runs) < spikes))
+
+
 @pytest.mark.parametrize("spikes", [0.0, 0.1, 0.3])
 def test_the_interval_over_runs_holds_the_truth_on_a_host_with_spikes(spikes: float) -> None:
     """Some runs are half as slow again; Student's t of the mean would miss the median."""
     random = np.random.default_rng(13)
-    noise = lambda shape: random.normal(scale=0.02, size=shape) + 0.4 * (random.random(shape) < spikes)  # noqa: E731
-    truth = float(np.median(noise(400_000)))
+    truth = float(np.median(noise(random, 400_000, spikes)))
     for runs in (6, 10, 20):
-        ends = [over_runs(list(values)) for values in noise((500, runs))]
+        ends = [over_runs(list(noise(random, runs, spikes))) for _ in range(500)]
         held = [ci.low is not None and ci.high is not None and ci.low <= truth <= ci.high for ci in ends]
         assert np.mean(held) >= 0.93  # of 95 %, two standard errors
 

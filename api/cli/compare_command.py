@@ -128,11 +128,11 @@ def _interleaved(
 
 
 def _warn(run: "Run") -> None:
-    from evaluator.records.calls import flag_of  # noqa: PLC0415
+    from evaluator.records.calls import unusable_times  # noqa: PLC0415
     from evaluator.records.validity import validity_of  # noqa: PLC0415
 
-    if flag := flag_of(run):
-        say(f"warning: {run.id} is flagged: {flag}")
+    if reason := unusable_times(run):
+        say(f"warning: {reason}")
     validity = validity_of(run)
     if validity is not None and not validity.valid:
         say(f"warning: LoadGen calls {run.id} {validity.words}")

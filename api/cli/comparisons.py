@@ -8,7 +8,7 @@ from api.cli import output
 from api.cli.lock_commands import lock_document
 from api.cli.run_documents import run_document
 from api.cli.run_tables import figure, interval, mark
-from evaluator.records.calls import flag_of
+from evaluator.records.calls import unusable_times
 from evaluator.records.validity import validity_of
 from evaluator.statistics.units import in_unit
 
@@ -101,7 +101,7 @@ def _verdicts(arm: "Arm") -> str:
 
 
 def _flagged(arm: "Arm") -> str:
-    flagged = [run for run in arm.runs if flag_of(run) is not None]
+    flagged = [run for run in arm.runs if unusable_times(run) is not None]
     if not flagged:
         return ""
     reported = mark(is_reported=any(run.end is not None and run.end.times_self_reported for run in flagged))

@@ -3,12 +3,12 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from evaluator.records.calls import calls_of
+from evaluator.records.calls import calls_of, unusable_times
 from evaluator.records.observed import observed_of
 from evaluator.records.runs import Run
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import Metric
-from registry.metrics import is_bracketed
+from registry.metrics import is_bracketed, is_quality
 
 if TYPE_CHECKING:
     from evaluator.claims import Judged
@@ -28,6 +28,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
         **validity_document(run),
         "calls": calls_document(run),
+        "times_unusable": unusable_times(run),
         "observed": observed_document(run),
         "image_id": start.image_id,
         "attempt": start.attempt,
@@ -116,7 +117,8 @@ def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any
         "definition": metric.version,
         "self_reported": metric.self_reported,
     }
-    more = {"batch": metric.batch, "interval": "bracket" if bracketed else None}
+    within = "within run" if not over_runs and not is_quality(metric.name) else None
+    more = {"batch": metric.batch, "interval": "bracket" if bracketed else within}
     return document | {key: value for key, value in more.items() if value is not None}
 
 

@@ -9,13 +9,13 @@ from api.cli import output
 from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from artifacts.escaping import escape_line
-from evaluator.records.calls import calls_of, flag_of
+from evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
 from evaluator.records.observed import Observed, observed_of
 from evaluator.records.runs import DamagedRun, Run, RunEnd
 from evaluator.records.validity import validity_of
 from evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
 from evaluator.statistics.units import duration, in_unit
-from registry.metrics import is_quality
+from registry.metrics import is_bracketed, is_quality
 
 if TYPE_CHECKING:
     from evaluator.repeating import Repetition
@@ -48,15 +48,22 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     validity = validity_of(run)
     if validity is not None:
         output.echo_wrapped(f"  LoadGen calls it {validity.words}")
+    _print_figures(run, end)
+    _print_observed(observed_of(run))
+    calls = calls_of(run)
+    if calls is not None:
+        print_calls(calls, flag_of(run))
+
+
+def _print_figures(run: Run, end: RunEnd) -> None:
+    """Print each figure, and why times are unusable."""
+    if clocks_disagree(run):
+        output.echo_wrapped(f"  its times are unusable: {CLOCKS_DISAGREE}")
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
         if any(metric.name == "peak_qps" for metric in end.metrics):
             output.echo("of peak_qps: the greatest rate answered and the least that was not; no confidence interval")
-    _print_observed(observed_of(run))
-    calls = calls_of(run)
-    if calls is not None:
-        print_calls(calls, flag_of(run))
 
 
 def _print_observed(observed: Observed | None) -> None:
@@ -89,8 +96,15 @@ def subject(lock: "Lock") -> str:
 
 def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     """A line a metric."""
-    rows = [(metric.key, figure(metric), interval(metric), str(metric.n)) for metric in metrics]
-    output.print_table((title, "value", "95 % interval", "n"), rows)
+    rows = [(metric.key, figure(metric), interval(metric), _extent(metric), str(metric.n)) for metric in metrics]
+    output.print_table((title, "value", "95 % interval", "of", "n"), rows)
+
+
+def _extent(metric: Metric) -> str:
+    """Return what the interval beside a figure of one run speaks of."""
+    if is_bracketed(metric.name):
+        return "its search"
+    return "samples of the kind" if is_quality(metric.name) else "within this run"
 
 
 def print_calls(calls: Calls, flag: str | None) -> None:
@@ -127,6 +141,8 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     for run in repetition.runs:
         if flag := flag_of(run):
             output.echo_wrapped(f"flagged: {run.id}: {flag}")
+        if clocks_disagree(run):
+            output.echo_wrapped(f"times unusable: {run.id}: {CLOCKS_DISAGREE}")
         validity = validity_of(run)
         if validity is not None and not validity.valid:
             output.echo_wrapped(f"LoadGen calls {run.id} {validity.words}")
@@ -292,6 +308,8 @@ def _remarks(run: Run) -> Iterator[str]:
     validity = validity_of(run)
     if validity is not None and not validity.valid:
         yield validity.mark
+    if clocks_disagree(run):
+        yield "times unusable: clocks disagree"
     calls = calls_of(run)
     if run.end is not None and calls is not None and calls.flagged:
         reported = mark(is_reported=run.end.times_self_reported)

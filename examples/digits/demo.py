@@ -25,7 +25,7 @@ MODELS = {
     "pytorch": ["digits-torchscript", "digits-torch-export"],
     "tensorflow": ["digits-savedmodel", "digits-keras"],
 }
-COLUMNS = ("model", "framework", "isolation", "top-1", "p50", "p99", "samples/s")
+COLUMNS = ("model", "framework", "isolation", "top-1", "p50", "p99", "samples/s", "times")
 
 
 def benchlock(*words: str | Path, refused: bool = False) -> Any:  # noqa: ANN401 - a JSON document
@@ -84,6 +84,7 @@ def row(run: dict[str, Any]) -> tuple[str, ...]:
         f"{value['latency_p50'] * 1e6:.0f} µs",
         f"{value['latency_p99'] * 1e6:.0f} µs",
         f"{value['throughput']:.0f}",
+        "one run" if run["times_unusable"] is None else "unusable",
     )
 
 
@@ -114,6 +115,10 @@ def main() -> None:
     runs = evaluate(models)
     print()
     print_table([row(run) for run in runs])
+    for run in runs:
+        if run["times_unusable"] is not None:
+            print(f"{run['model']}: {run['times_unusable']}")
+    print("Times are of one run each, which decides nothing about them: `run --repeat`, `compare --interleave`.")
     print()
     verdict = benchlock("rerun", runs[0]["lock_path"], refused=True)
     print(f"\n{runs[0]['model']}: {verdict['verdict']}, predictions {verdict['predictions']}")

@@ -82,7 +82,10 @@ def test_an_outcome_has_every_figure_with_its_interval_and_n(capsys: pytest.Capt
     print_outcome(run(), LOCK)
     shown = capsys.readouterr().out
     assert "digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1" in shown
-    assert ["top1", "0.7500", "[0.6800,", "0.8100]", "200"] in [line.split() for line in shown.splitlines()]
+    assert ["top1", "0.7500", "[0.6800,", "0.8100]", "samples", "of", "the", "kind", "200"] in [
+        line.split() for line in shown.splitlines()
+    ]
+    assert any(line.startswith("latency_p50") and "within this run" in line for line in shown.splitlines())
     assert "42.1 µs" in shown
     assert "90 of 900 calls were pre-empted (10.0%)" in shown
     assert "cpu_time_p50" in shown
@@ -219,7 +222,7 @@ def test_a_document_marks_an_interval_that_is_the_bracket_of_a_search() -> None:
     peak = Metric("peak_qps", 510.0, "queries/s", "higher", 9, Interval(510.0, 530.0), 1)
     best = Metric("optimal_batch", 8.0, "samples", "none", 4, Interval(4.0, 8.0), 1)
     searched = run(dataclasses.replace(END, metrics=(P50, peak, best)))
-    assert [one.get("interval") for one in run_document(searched)["metrics"]] == [None, "bracket", "bracket"]
+    assert [one.get("interval") for one in run_document(searched)["metrics"]] == ["within run", "bracket", "bracket"]
     over_runs = repetition_document(repeat(lambda _: searched, {}, 2))["metrics"]
     assert [one.get("interval") for one in over_runs] == [None] * 3
 
@@ -360,3 +363,23 @@ def test_a_margin_of_what_cannot_be_compared_is_not_met(capsys: pytest.CaptureFi
     assert _all_equivalent(found, {})
     assert not _all_equivalent(found, {"throughput": 0.1})
     assert "throughput cannot be compared: not every run has it" in capsys.readouterr().err
+
+
+def test_clocks_that_disagree_make_times_unusable_wherever_a_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """LoadGen may call the run VALID all the same."""
+    details = {"loadgen": {"valid": True, "clocks_agree": False}}
+    unclear = recorded(dataclasses.replace(END, details=details), lock=LOCK.id)
+    print_outcome(unclear, LOCK)
+    assert "its times are unusable: LoadGen's clock and benchlock's own disagree" in capsys.readouterr().out
+    print_runs([unclear], {})
+    assert "times unusable: clocks disagree" in capsys.readouterr().out
+    print_repetition(repeat(lambda _: unclear, {}, 1), LOCK)
+    assert f"times unusable: {unclear.id}" in capsys.readouterr().out
+    compared = compare_runs([(LOCK, unclear), (LOCK, recorded(END, lock=LOCK.id))])
+    print_comparison(compared)
+    assert "disagree on the median latency" in capsys.readouterr().out
+    latency = next(one for one in comparison_document(compared)["findings"] if one["metric"] == "latency_p50")
+    assert latency["answer"] == "undecided"
+    assert "unusable" in run_document(unclear)["times_unusable"]
+    calm = {"loadgen": {"valid": True, "clocks_agree": True}}
+    assert run_document(recorded(dataclasses.replace(END, details=calm)))["times_unusable"] is None

@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
 
 
+def pytest_configure() -> None:
+    """Reserve no free space: what is tested does not depend on how full this machine's disk is."""
+    os.environ.setdefault("BENCHLOCK_DISK_RESERVE", "0")
+
+
 class _ImagesOnce(LoadScopeScheduling):  # type: ignore[misc] # it ships no types
     """Of several processes (``-n``) one runs what needs every image, one the other commands; a file stays whole."""
 

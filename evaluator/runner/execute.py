@@ -30,7 +30,7 @@ from evaluator.runner.process import ProcessRun, birth, run_process
 from evaluator.runner.quota import choose_quota
 from evaluator.runner.reaping import claimed
 from evaluator.runner.recording import Attempt, cut_short, ended
-from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, is_staged
+from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, choose_order_seed, has_stages
 from evaluator.runner.trial import Making, Trial, tried
 from evaluator.runner.verification import read_manifests, verify_lock
 from registry.lockfile import Lock
@@ -194,11 +194,13 @@ class Runner:
         """Run the harness, in stages where the lock has them."""
         lock, verified = attempt.lock, attempt.verified
         document = job_document(lock, attempt.platform.device, verified.manifests)
-        if is_staged(lock):
+        if has_stages(lock):
             start = self._starter(attempt, place, timings)
             begun = time.perf_counter()
             with self._measuring():
-                finished = Stages(lock, verified, place, document, self.store, self.say, start, lock.id).run()
+                finished = Stages(
+                    lock, verified, place, document, self.store, self.say, start, choose_order_seed(lock)
+                ).run()
             # What is not spent in a stage is spent on the folders between them.
             stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
             timings["job"] = time.perf_counter() - begun - stages

@@ -1,8 +1,9 @@
-"""The stages of a run that has quality metrics, or makes golden tensors: labels and the model are never in one place.
+"""The stages of a run, or of making golden tensors: labels and the model are never in one place.
 
 1. ``unlabel`` has the dataset and no model. It writes the inputs alone, in an order that the lock's id decides.
 2. ``predict`` has the model and these inputs. It answers, and is timed.
-3. ``score`` has the dataset, the answers and no model. It puts the answers in the split's order, and compares them.
+3. ``score`` has the dataset, the answers and no model. It puts the answers in the split's order, and compares them. A
+   run without quality metrics has nothing to compare: it keeps the split's order, and ends before this stage.
 
 All three are the locked harness. Only the second runs what the author of the model wrote, so that the model decides its
 answers and nothing else of the quality.
@@ -76,9 +77,9 @@ def has_stages(lock: Lock) -> bool:
     return harness_version(lock) >= FIRST_HARNESS
 
 
-def is_staged(lock: Lock) -> bool:
-    """Return whether a run of the lock has stages: it asks for quality, and its harness knows how."""
-    return has_stages(lock) and any(map(is_quality, lock.metrics))
+def choose_order_seed(lock: Lock) -> str:
+    """Return what decides the order of the samples: the lock's id where answers are compared with labels."""
+    return lock.id if any(map(is_quality, lock.metrics)) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,12 @@ def test_labels_by_file(bench: Bench, layered: Evaluation, engine: Engine) -> No
     assert "LABELS [] ['index.csv', 'samples']" in bench.log(found)
 
 
+def test_a_run_of_latency_alone_has_no_labels_either(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
+    found, end = run(bench, cheating(layered, LOOKING, timed=True), engine, "latency_p50")
+    assert end.outcome == "done", bench.log(found)
+    assert "LABELS [] ['index.csv', 'samples']" in bench.log(found)
+
+
 PATCHED = f"""
 def step(values):
     phase = sys.modules["harness.phase"]

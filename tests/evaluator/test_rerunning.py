@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from evaluator.records.records import Records
 from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
-from evaluator.rerunning import PREDICTIONS, judge_rerun, latest_done
+from evaluator.records.verdicts import Sides
+from evaluator.rerunning import PREDICTIONS, find_sides, judge_rerun, judge_reruns, latest_done, repeat_rerun
 from registry.catalogue.database import writing
 from registry.catalogue.tables import locks
+from registry.lockfile import Lock
 from registry.manifests.identity import content
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
@@ -122,3 +125,56 @@ def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Recor
         latest_done(records, LOCK)
     assert caught.value.next_step is not None
     assert "--against" in caught.value.next_step
+
+
+def timed(records: Records, lock: Lock, minutes: int, part_of: Mapping[str, Any] | None = None) -> Run:
+    """A run that is kept, of a lock that states an equivalence."""
+    at = NOON + timedelta(minutes=minutes)
+    start = dataclasses.replace(recorded(lock=lock.id).start, id=new_run_id(at), started_at=at)
+    records.start(start)
+    named = {"packages": {"numpy": "2"}, "timings": {"run": 1.0}, "blobs": {"result": Descriptor(lock.id, 1)}}
+    details = {} if part_of is None else {"part_of": dict(part_of)}
+    end = RunEnd(outcome="done", ended_at=at + timedelta(minutes=1), details=details, **named)  # type: ignore[arg-type]
+    records.finish(start.id, end)
+    return records.get(start.id)
+
+
+def test_the_sides_are_the_earlier_runs_and_those_of_the_same_rerun(database: Engine) -> None:
+    lock = variant({"request": {"equivalence": {"latency_p50": 0.05}}}).lock
+    with writing(database) as connection:
+        columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
+        connection.execute(insert(locks).values(columns))
+    records = Records(database)
+    earlier = [timed(records, lock, minute) for minute in range(3)]
+    original = earlier[1]
+    minutes = iter(range(10, 40))
+    timed(records, lock, 9, {"kind": "rerun", "id": "another", "number": 1, "of": 1, "original": original.id})
+    made = repeat_rerun(original, lambda part_of: timed(records, lock, next(minutes), part_of), 4)
+    timed(records, lock, 50)  # a run that came later is of no side
+    assert len(made) == 4
+    found = find_sides(records, lock, original, made[2])
+    assert [run.id for run in found.originals] == [run.id for run in earlier]
+    assert [run.id for run in found.reruns] == [run.id for run in made]
+
+
+def test_a_request_without_an_equivalence_compares_two_runs(records: Records) -> None:
+    kept(records, 0, "done")
+    original, again = kept(records, 1, "done"), kept(records, 2, "done")
+    assert find_sides(records, LOCK, original, again) == Sides((original,), (again,))
+
+
+def test_a_rerun_ends_at_a_run_that_is_not_done_or_on_another_host() -> None:
+    original = recorded(lock=LOCK.id)
+    failed = dataclasses.replace(DONE, outcome="failed", failure_class="load", failure_message="broken", metrics=())
+    for last in (recorded(failed, lock=LOCK.id), recorded(lock=LOCK.id, kernel="Linux 7")):
+        following = iter([recorded(lock=LOCK.id), last, recorded(lock=LOCK.id)])
+        assert len(repeat_rerun(original, lambda _, following=following: next(following), 3)) == 2  # type: ignore[misc]
+
+
+def test_of_several_new_runs_the_one_that_is_not_reproduced_decides(store: LocalStore, tmp_path: Path) -> None:
+    original, same = (predicted(store, tmp_path, SCORES) for _ in range(2))
+    moved = predicted(store, tmp_path, MOVED)
+    verdict, run = judge_reruns(LOCK, original, Sides((original,), (same, moved)), store)
+    assert (verdict.verdict, run) == ("not reproduced", moved)
+    verdict, run = judge_reruns(LOCK, original, Sides((original,), (same, same)), store)
+    assert (verdict.verdict, run) == ("reproduced", same)

@@ -27,13 +27,19 @@ from evaluator.evidence.phases import (
     shown,
 )
 from evaluator.evidence.requirements import check_requirements
-from evaluator.evidence.scores import LARGEST_PREDICTIONS, UnreadableLabelsError, lay_labels, score_predictions
+from evaluator.evidence.scores import (
+    LARGEST_PREDICTIONS,
+    NonFiniteError,
+    UnreadableLabelsError,
+    lay_labels,
+    score_predictions,
+)
 from evaluator.evidence.workspace import lay_out, open_workspace
 from evaluator.harness.account import find_peak
 from evaluator.records.calls import calls_document
 from evaluator.records.runs import CALLS
 from evaluator.runner.ending import Failure
-from evaluator.runner.results import LARGEST_RESULT, Result, parse_result
+from evaluator.runner.results import LARGEST_RESULT, FailureClass, Result, parse_result
 from evaluator.runner.surroundings import misfit
 from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
 from evaluator.runner.verification import read_manifests
@@ -223,8 +229,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
-        is_invalid = isinstance(error, InvalidLoadError)
-        return replace(facts, failure=Failure("loadgen-invalid" if is_invalid else "crash", error.what))
+        return replace(facts, failure=Failure(_failure_class(error), error.what))
     timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
     return replace(
         facts,
@@ -233,6 +238,12 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         claimed=sum(one.duration for one in timed),
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
     )
+
+
+def _failure_class(error: InvalidInputError) -> FailureClass:
+    if isinstance(error, NonFiniteError):
+        return "non-finite"
+    return "loadgen-invalid" if isinstance(error, InvalidLoadError) else "crash"
 
 
 def _score(

@@ -16,6 +16,7 @@ from evaluator.harness.job import Job
 from evaluator.harness.reading import parse_job
 from evaluator.harness.scoring import score
 from evaluator.runner.jobs import job_document
+from evaluator.runner.stages import harness_version
 from registry.lockfile import Lock
 from registry.manifests import Dataset, Manifest, Model, plain
 from registry.metrics import is_quality
@@ -24,11 +25,20 @@ from registry.names import Kind
 LARGEST_PREDICTIONS: Final = 2 << 30
 _OF_FILES: Final = ("image-index", "wav-index", "coco")
 """Formats whose samples are files of their own, which labels do not need."""
+FIRST_FINITE: Final = (1, 3)
+"""The first version of the harness that refuses NaN and infinities. Older ones ranked NaN below all numbers."""
 _SEGMENTATION: Final = "semantic-segmentation"
+
+
+class NonFiniteError(InvalidInputError):
+    """Predictions have NaN or infinities, which the manifest of the model does not allow."""
 
 
 class UnreadableLabelsError(InvalidInputError):
     """The labels of a dataset cannot be read in this process: a library is missing, for example."""
+
+
+_ERRORS: Final[Mapping[str, type[InvalidInputError]]] = {"load": UnreadableLabelsError, "non-finite": NonFiniteError}
 
 
 def score_predictions(
@@ -47,6 +57,7 @@ def score_predictions(
 
     Raises:
         InvalidInputError: The predictions are missing or malformed.
+        NonFiniteError: They have NaN or infinities.
         MemoryError: They do not fit into the memory of this process.
         UnreadableLabelsError: The labels cannot be read here.
     """
@@ -56,12 +67,12 @@ def score_predictions(
         raise InvalidInputError("the harness left no predictions")
     job: Job = parse_job(job_document(lock, "cpu", manifests))
     try:
-        found = score(job, folder, files["predictions"])
+        admits = harness_version(lock) < FIRST_FINITE
+        found = score(job, folder, files["predictions"], admits_non_finite=admits)
     except Failure as error:
         if error.kind == "out-of-memory":  # of this process: it says nothing of the predictions
             raise MemoryError from error
-        kind = UnreadableLabelsError if error.kind == "load" else InvalidInputError
-        raise kind(error.message) from error
+        raise _ERRORS.get(error.kind, InvalidInputError)(error.message) from error
     return found.quality, found.measures
 
 

@@ -6,6 +6,6 @@ nothing of benchlock outside this folder, and relatively within it, since it als
 
 import time
 
-VERSION = "1.2.0"
+VERSION = "1.3.0"
 STARTED_NS = time.monotonic_ns()
 """The monotonic clock when the interpreter came to the harness; what is imported first."""

@@ -15,6 +15,7 @@ from .audits import UNKEPT, Unkept
 from .calling import Session, call
 from .datasets import Samples, open_samples
 from .failures import Failure
+from .finiteness import FiniteCheck
 from .golden import check_golden
 from .job import Job
 from .pipeline import Pipeline, Prediction, Prepared
@@ -32,7 +33,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Predict all samples, write the predictions, and return the report of the phase.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``.
+        Failure: of class ``load``, ``step``, ``predict``, ``non-finite``, ``golden`` or ``out-of-memory``.
     """
     timings = Timings()
     with timings.of("load"):
@@ -49,12 +50,13 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     recorder = PredictionRecorder(job.model)
     unkept = Unkept(job.model.detections.outputs if job.model.detections is not None else ())
     progress = Progress("accuracy", len(samples))
-    for sample, prediction in phase.predict_all():
-        with timings.of("record"), _of_sample(samples, len(recorder)):
-            geometry = sample.geometry.get(job.model.first_picture or "")
-            recorder.add(add_detections(job.model, prediction, geometry), geometry)
-        unkept.take(prediction)
-        progress.at(len(recorder))
+    with phase.predicted.checking(), phase.returned.checking():
+        for sample, prediction in phase.predict_all():
+            with timings.of("record"), _of_sample(samples, len(recorder)):
+                geometry = sample.geometry.get(job.model.first_picture or "")
+                recorder.add(add_detections(job.model, prediction, geometry), geometry)
+            unkept.take(prediction)
+            progress.at(len(recorder))
     progress.finish()
     predictor.close()
     with timings.of("save"):
@@ -99,6 +101,8 @@ class _Phase:
         self.size = pipeline.batch_size(asked)
         self.threads = threads_ahead(pipeline, job.threads)
         self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings
+        self.returned = FiniteCheck(job.model, samples.names)
+        self.predicted = FiniteCheck(job.model, samples.names, when=" after its steps")
 
     def predict_all(self) -> Iterator[tuple[Prepared, Prediction]]:
         """Each sample as it was prepared, and what was predicted of it.
@@ -112,15 +116,18 @@ class _Phase:
             prepared = list(islice(coming, self.size))
             if start == 0:
                 _warm_up(self._session, self._pipeline.stack([sample.calls[0] for sample in prepared]), self._warmup)
-            where = f"samples {start} to {start + len(prepared) - 1}"
-            yield from zip(prepared, self._predict(prepared, where), strict=True)
+            predictions = self._predict(prepared, start)
+            for number, prediction in enumerate(predictions, start):
+                self.predicted.add_prediction(prediction, number)
+            yield from zip(prepared, predictions, strict=True)
         self._timings.seconds |= {"prepare": ahead.busy, "wait": ahead.waited}
 
     def _prepare(self, number: int) -> Prepared:
         return self._pipeline.prepare(self._samples, number)
 
-    def _predict(self, prepared: Sequence[Prepared], where: str) -> list[Prediction]:
-        """Of samples that go into one call, or of one that takes several."""
+    def _predict(self, prepared: Sequence[Prepared], start: int) -> list[Prediction]:
+        """Predict samples that go into one call, or one that takes several; ``start`` is the number of the first."""
+        where = f"samples {start} to {start + len(prepared) - 1}"
         self._session.start_sample()
         answers = []
         for number in range(len(prepared[0].calls)):
@@ -128,6 +135,8 @@ class _Phase:
                 batch = self._pipeline.stack([sample.calls[number] for sample in prepared])
             with self._timings.of("predict"):
                 tensors = call(self._session, batch, where)
+            with self._timings.of("check"):
+                self.returned.add_call(tensors, start, len(prepared))
             with self._timings.of("outputs"):
                 answers.append(self._pipeline.answers(tensors, len(prepared), where))
         with self._timings.of("outputs"):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from .failures import Failure
+from .finiteness import FiniteCheck
 from .job import Model, Output
 from .predictions import split_samples
 
@@ -167,15 +168,18 @@ def check_answers(
     None where there is nothing to compare with, and where an answer depends on the samples before.
 
     Raises:
+        Failure: ``non-finite``: an answer has NaN or infinities, which the manifest does not allow.
         Failure: ``loadgen-invalid``: they differ by more than the manifest's tolerance; where it states none, by more
             than a thousandth of the greatest value, which the size of a batch may well change.
     """
-    if not path.exists() or any(port.reset == "never" for port in model.inputs):
-        return None
-    expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT))
+    has_expected = path.exists() and not any(port.reset == "never" for port in model.inputs)
+    expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT)) if has_expected else {}
     ports = [port for port in model.predicted if port.name in expected]
+    finite = FiniteCheck(model, when=" in answers that were timed")
     compared = 0
     for sample, prediction in answers:
+        finite.add_prediction(prediction, sample)
+        finite.check()
         there = [port for port in ports if sample < len(expected[port.name])]
         compared += bool(there)
         for port in there:

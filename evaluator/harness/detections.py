@@ -29,7 +29,7 @@ def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: 
     Boxes are not cut at the picture's border.
 
     Raises:
-        Failure: ``predict``: the outputs do not fit one another, or a detection is no finite number.
+        Failure: ``predict``: the outputs do not fit one another. ``non-finite``: a detection is not finite.
     """
     boxes = _boxes(terms, prediction[terms.boxes])
     count = len(boxes) if terms.count is None else _count(prediction[terms.count], len(boxes), terms.count)
@@ -40,7 +40,7 @@ def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: 
     if terms.box_format.endswith("-relative"):
         found = found * np.tile(geometry.size[::-1], 2)
     if not np.isfinite(found).all() or not np.isfinite(scores).all():
-        raise Failure("predict", f"output {terms.boxes}: a detection whose score or box is no finite number")
+        raise Failure("non-finite", f"output {terms.boxes}: the score or the box of a detection is not finite")
     kept = _kept(terms, found, classes)
     return np.column_stack([classes[kept], scores[kept], geometry.to_original(found[kept])])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "golden", "loadgen-invalid"]
+FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "non-finite", "golden", "loadgen-invalid"]
 
 _LONGEST_REASON = 600
 # What frameworks say when an allocation fails and no MemoryError is raised: libstdc++ through ONNX Runtime, PyTorch's

@@ -17,6 +17,7 @@ from .calling import Session, query
 from .datasets import Samples
 from .deviations import deviation, explanation
 from .failures import Failure, failing
+from .finiteness import FiniteCheck
 from .job import Input, Model, Output, Tolerance
 from .pipeline import Pipeline, Prediction, Prepared
 from .predictors import Predictor, Tensors
@@ -54,7 +55,7 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
 
     Raises:
         Failure: ``golden``: an input or output deviates; names it, by how much and where. ``load``: the file is no such
-            file. ``step``, ``predict`` as in any phase.
+            file. ``step``, ``predict``, ``non-finite`` as in any phase.
     """
     if model.golden is None:
         return None
@@ -68,7 +69,12 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
             report["inputs"][port.name] = _compare("input", port, made, golden.inputs[port.name])
     if golden.outputs:
         session = Session(predictor, model)
-        made = [outputs_of(pipeline, session, one, samples.names[index]) for index, one in enumerate(prepared)]
+        finite = FiniteCheck(model, samples.names)
+        with finite.checking():
+            made = [
+                predict_sample(pipeline, session, one, (number, samples.names[number]), finite)
+                for number, one in enumerate(prepared)
+            ]
         for output in model.outputs:
             if output.name in golden.outputs:
                 report["outputs"][output.name] = _compare("output", output, made, golden.outputs[output.name])
@@ -83,11 +89,27 @@ def inputs_of(prepared: Prepared) -> Tensors:
     return {name: np.stack([call[name] for call in prepared.calls]) for name in first}
 
 
-def outputs_of(pipeline: Pipeline, session: Session, prepared: Prepared, where: str) -> Prediction:
-    """The prediction of a sample, on its own. Raises ``Failure`` as in any phase."""
+def predict_sample(
+    pipeline: Pipeline, session: Session, prepared: Prepared, place: tuple[int, str], finite: FiniteCheck
+) -> Prediction:
+    """Return the prediction of one sample, which is given to the model alone.
+
+    Args:
+        pipeline: The steps of the model.
+        session: The model.
+        prepared: The sample after the steps of the inputs.
+        place: The number of the sample, and what messages call it.
+        finite: Counts the values that the model returns.
+
+    Raises:
+        Failure: As in any phase.
+    """
+    number, where = place
     calls = [pipeline.stack([call]) for call in prepared.calls]
     with failing("predict", where):
         found = query(session, calls)
+    for tensors in found:
+        finite.add_call(tensors, number, 1)
     return pipeline.combine([pipeline.answers(tensors, 1, where)[0] for tensors in found])
 
 

@@ -85,7 +85,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """``reduce`` makes one prediction of a sample's several calls: max, mean, last, or none, which keeps them all."""
+    """An output of the model.
+
+    ``reduce`` makes one prediction of a sample's several calls: max, mean, last, or none, which keeps them all.
+    ``allow_non_finite`` says that NaN and infinities are no failure.
+    """
 
     name: str
     type: str
@@ -96,6 +100,7 @@ class Output:
     steps: tuple[Step, ...]
     reduce: str | None = None
     tolerance: Tolerance | None = None
+    allow_non_finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def read_output(table: Mapping[str, Any], where: str) -> Output:
         steps=_steps(optional(table, "steps", list, where) or [], f"{where}.steps"),
         reduce=None if reduce is None else _one_of(_REDUCTIONS, reduce, f"{where}.reduce"),
         tolerance=_tolerance(table, where),
+        allow_non_finite=optional(table, "allow_non_finite", bool, where) or False,
     )
 
 

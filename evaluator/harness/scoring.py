@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .datasets import Samples, open_samples
 from .failures import Failure
+from .finiteness import FiniteCheck
 from .job import Job, Making, Model
 from .pipeline import find_source, trace_geometry
 from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order
@@ -37,7 +38,14 @@ class Score(NamedTuple):
     measures: Tensors
 
 
-def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None = None) -> Score:
+def score(
+    job: Job,
+    dataset: Path,
+    predictions: Path,
+    progress: Progress | None = None,
+    *,
+    admits_non_finite: bool = False,
+) -> Score:
     """Compare stored predictions with the labels of the dataset.
 
     Args:
@@ -45,10 +53,12 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
         dataset: The folder of the dataset's files, with labels.
         predictions: ``predictions.safetensors`` of the run.
         progress: Is told the number of compared samples.
+        admits_non_finite: Whether NaN and infinities are values like others, as harnesses before 1.3.0 took them.
 
     Raises:
         Failure: ``load``: the split has no labels, or labels of another kind; a library is missing. ``predict``: the
             predictions are malformed, of another number of samples, or cannot be compared with the labels.
+            ``non-finite``: an output has NaN or infinities, which the manifest does not allow.
     """
     if not job.quality_metrics:
         return Score({}, {})
@@ -57,8 +67,12 @@ def score(job: Job, dataset: Path, predictions: Path, progress: Progress | None 
         samples = samples.subset(spread(len(samples), job.golden.judged))
     if samples.labels is None:
         raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
-    tally = open_tally(job)
+    tally = open_tally(job, ranks_nan=admits_non_finite)
     stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
+    if not admits_non_finite:
+        finite = FiniteCheck(job.model, samples.names, when=" after its steps")
+        finite.add_stored(predictions)
+        finite.check()
     table = stored.table(_compared_tensor(job))
     if table is not None and isinstance(tally, Classes) and tally.add_all(table, samples.labels):
         return Score(tally.document(), tally.measures())

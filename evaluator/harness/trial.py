@@ -13,7 +13,8 @@ from . import predictors
 from .calling import Session
 from .datasets import Samples, open_samples
 from .failures import Failure
-from .golden import Made, check_golden, inputs_of, outputs_of, write_golden
+from .finiteness import FiniteCheck
+from .golden import Made, check_golden, inputs_of, predict_sample, write_golden
 from .job import Job, Making
 from .pipeline import Pipeline
 from .predictions import PREDICTIONS, PredictionRecorder, add_detections
@@ -53,15 +54,18 @@ def _make(job: Job, making: Making, pipeline: Pipeline, session: Session, places
     judged = spread(len(samples), making.judged) if job.quality_metrics else []
     recorder = PredictionRecorder(job.model)
     progress, kept = Progress("golden", len(numbers) + len(judged)), list[Made]()
-    for done, number in enumerate([*numbers, *judged], start=1):
-        prepared = pipeline.prepare(samples, number)
-        answer = outputs_of(pipeline, session, prepared, f"sample {number} ({samples.names[number]})")
-        if done <= len(numbers):
-            kept.append(Made(samples.read(number), inputs_of(prepared), answer))
-        else:
-            geometry = prepared.geometry.get(job.model.first_picture or "")
-            recorder.add(add_detections(job.model, answer, geometry), geometry)
-        progress.at(done)
+    finite = FiniteCheck(job.model, samples.names)
+    with finite.checking():
+        for done, number in enumerate([*numbers, *judged], start=1):
+            prepared = pipeline.prepare(samples, number)
+            place = number, f"sample {number} ({samples.names[number]})"
+            answer = predict_sample(pipeline, session, prepared, place, finite)
+            if done <= len(numbers):
+                kept.append(Made(samples.read(number), inputs_of(prepared), answer))
+            else:
+                geometry = prepared.geometry.get(job.model.first_picture or "")
+                recorder.add(add_detections(job.model, answer, geometry), geometry)
+            progress.at(done)
     progress.finish()
     write_golden(places[1] / GOLDEN, job.model, kept)
     if judged:

@@ -69,7 +69,7 @@ class _Difference:
     """What two tensors of one shape differ by, summed up piece by piece.
 
     ``beyond`` counts the values that differ by more than the tolerance, ``decisions`` the samples (of detections, the
-    boxes) that were decided otherwise; None where the type has no decisions.
+    boxes) that were decided otherwise; None where the type has no decisions. ``undecided`` of them have NaN.
     """
 
     values: int = 0
@@ -77,6 +77,7 @@ class _Difference:
     largest: float = 0.0
     beyond: int = 0
     decisions: int | None = 0
+    undecided: int = 0
     changed: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOP, 0))
 
     def __str__(self) -> str:
@@ -154,7 +155,8 @@ def _by_decisions(found: _Difference, why: str) -> tuple[Agreement | None, str]:
         word = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
         return None, f"{found}; {why}, {word}"
     if found.decisions:
-        return "different", f"{found}, and {found.decisions} decisions"
+        more = "" if not found.undecided else f" ({found.undecided} cannot be compared, because of NaN)"
+        return "different", f"{found}, and {found.decisions} decisions{more}"
     return "same decisions", f"{found}; {why}, and every decision is the same"
 
 
@@ -197,9 +199,11 @@ def _add_decisions(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> No
         assert total.decisions is not None
         total.decisions += int(np.count_nonzero(~_same_boxes(a, b)))
     elif terms.type in ("class-scores", "class-index"):
+        undecided = np.isnan(_decided_rows(a, terms)).any(axis=1) | np.isnan(_decided_rows(b, terms)).any(axis=1)
         for k in TOP:
             left, right = (_best(tensor, k, terms) for tensor in (a, b))
-            total.changed[k] += int(np.count_nonzero(np.any(left != right, axis=-1)))
+            total.changed[k] += int(np.count_nonzero(np.any(left != right, axis=-1) | undecided))
+        total.undecided += int(np.count_nonzero(undecided))
         total.decisions = total.changed[1]
     else:
         total.decisions = None
@@ -207,9 +211,7 @@ def _add_decisions(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> No
 
 def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
     """The ``k`` best classes of each sample, or of each call, as a set (sorted), ties to the lowest index."""
-    rows = scores.reshape(len(scores), -1)
-    if terms.calls:
-        rows = scores.reshape(-1, 1 if terms.threshold is not None or terms.type == "class-index" else scores.shape[-1])
+    rows = _decided_rows(scores, terms)
     if terms.type == "class-index":
         return np.sort(rows[:, :k], axis=1)
     if rows.shape[1] == 1 and terms.threshold is not None:
@@ -217,6 +219,13 @@ def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
         return decisions
     best: Tensor = np.sort(np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k], axis=1)
     return best
+
+
+def _decided_rows(scores: Tensor, terms: Terms) -> Tensor:
+    """Return the scores with a row for each decision."""
+    if not terms.calls:
+        return scores.reshape(len(scores), -1)
+    return scores.reshape(-1, 1 if terms.threshold is not None or terms.type == "class-index" else scores.shape[-1])
 
 
 def _same_boxes(a: Tensor, b: Tensor) -> Tensor:

@@ -32,7 +32,17 @@ DEEPEST_RESULT = 64
 """How deeply tables and lists of a result may lie in one another."""
 
 FailureClass = Literal[
-    "out-of-memory", "timeout", "crash", "load", "step", "predict", "golden", "loadgen-invalid", "engine", "output"
+    "out-of-memory",
+    "timeout",
+    "crash",
+    "load",
+    "step",
+    "predict",
+    "non-finite",
+    "golden",
+    "loadgen-invalid",
+    "engine",
+    "output",
 ]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]

@@ -156,6 +156,7 @@ class Output(Part, frozen=True, kw_only=True):
         Annotated[Literal["max", "mean", "last", "none"], Meta(description="of several calls a sample")] | UnsetType
     ) = UNSET
     tolerance: Tolerance | UnsetType = UNSET
+    allow_non_finite: Annotated[bool, Meta(description="NaN and infinities are no failure")] | UnsetType = UNSET
     steps: Annotated[tuple[OutputStep, ...], _STEPS] | UnsetType = UNSET
 
 

@@ -50,8 +50,10 @@ def make_run(
     slowness: int = 1,
     isolation: Isolation = "process",
     classes: int = 10,
+    has_nan: bool = False,
+    outcome: str = "done",
 ) -> Run:
-    """Return a done run of the lock's first platform, with its blobs in ``store``.
+    """Return a run of the lock's first platform, with its blobs in ``store``.
 
     Args:
         lock: A lock of a classifier, whose dataset can be read.
@@ -61,6 +63,8 @@ def make_run(
         slowness: A factor of every latency.
         isolation: Whether it ran in a container.
         classes: How many scores there are of each sample.
+        has_nan: Whether all scores are NaN, which the harness scores as those before 1.3.0 did.
+        outcome: What the run is recorded as; the harness always says that it is done.
     """
     platform = lock.image.platforms[0]
     manifests = read_manifests(lock, store)
@@ -70,12 +74,12 @@ def make_run(
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "out"
         output.mkdir()
-        _leave(lock, store, Path(folder), right, slowness, classes)
+        _leave(lock, store, Path(folder), right, slowness, classes, has_nan=has_nan)
         ran = 1.5 * slowness
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
         at_end = at + timedelta(minutes=1)
         end = ended(attempt, Finished(ending, output), {**TIMINGS, "run": ran}, store, Path(folder), at_end)
-    assert end.outcome == "done", end.failure_message
+    assert end.outcome == outcome, end.failure_message
     start = RunStart(
         id=run,
         lock=lock.id,
@@ -90,7 +94,7 @@ def make_run(
     return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
 
 
-def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int, width: int) -> None:
+def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int, width: int, *, has_nan: bool) -> None:
     """Write what a harness leaves to ``folder/out``."""
     output, manifests = folder / "out", read_manifests(lock, store)
     job = parse_job(job_document(lock, "cpu", manifests))
@@ -104,9 +108,11 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
         classes = [int(label) + offset if number < right else int(label) + 1 + offset  # type: ignore[arg-type]
                    for number, label in enumerate(labels)]  # fmt: skip
         scores = np.eye(width, dtype=np.float32)[np.asarray(classes) % width]
+        if has_nan:
+            scores = np.full_like(scores, np.nan)
         named = {job.model.outputs[0].name: scores}
         save_file(named, output / "predictions.safetensors", metadata)
-        quality = score(job, folder / "dataset", output / "predictions.safetensors").quality
+        quality = score(job, folder / "dataset", output / "predictions.safetensors", admits_non_finite=has_nan).quality
     columns, account, performance = _leave_times(lock, output, slowness)
     if columns:
         warmup = {"warmup_ns": np.asarray([9, 9, 9], np.int64)}

@@ -21,7 +21,9 @@ _ROWS = 4096
 class Classes:
     """Counts right decisions by metric: one a sample, or one a call where the output keeps its calls apart."""
 
-    def __init__(self, output: Output, metrics: tuple[str, ...], *, several_calls: bool = False) -> None:
+    def __init__(
+        self, output: Output, metrics: tuple[str, ...], *, several_calls: bool = False, ranks_nan: bool = False
+    ) -> None:
         """Start at zero.
 
         Args:
@@ -29,9 +31,11 @@ class Classes:
             metrics: ``top1``, ``top5`` or both.
             several_calls: Whether a sample takes several calls, which are the first axis of an output that is not
                 reduced.
+            ranks_nan: Whether NaN is ranked below all numbers. Otherwise a decision with NaN is wrong.
         """
         self._output = output
         self._several_calls = several_calls
+        self._ranks_nan = ranks_nan
         self._rows: dict[str, list[tuple[int, int]]] = {metric: [] for metric in metrics}
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
@@ -43,7 +47,8 @@ class Classes:
         labels = _labels(label, len(answers), output.name)
         for metric, rows in self._rows.items():
             found = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
-            right = sum(bool(np.any(one == wanted)) for one, wanted in zip(found, labels, strict=True))
+            pairs = zip(answers, found, labels, strict=True)
+            right = sum(bool(np.any(one == wanted)) and self._decides(answer) for answer, one, wanted in pairs)
             rows.append((right, len(answers)))
 
     def add_all(self, values: NDArray[Any], labels: Sequence[Label]) -> bool:
@@ -69,9 +74,14 @@ class Classes:
                 for start in range(0, len(values), _ROWS)
             ]
         )
+        if not self._ranks_nan and values.dtype.kind == "f":
+            ranks[np.isnan(values.reshape(len(values), -1)).any(axis=1)] = width + max(_RANKS.values())
         for metric, rows in self._rows.items():
             rows += [(int(right), 1) for right in ranks < _RANKS[metric]]
         return True
+
+    def _decides(self, answer: NDArray[Any]) -> bool:
+        return self._ranks_nan or answer.dtype.kind != "f" or not np.isnan(answer).any()
 
     def document(self) -> dict[str, Any]:
         counts = {metric: np.asarray(rows, np.int64).sum(axis=0) for metric, rows in self._rows.items()}

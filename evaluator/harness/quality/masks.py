@@ -57,6 +57,8 @@ class Masks:
         if values.ndim < _PLANE or len(long) > _PLANE:
             raise Failure("predict", f"output {name}: {list(values.shape)} a sample is no mask [height, width]")
         shape = long if len(long) == _PLANE else values.shape[-_PLANE:]
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise Failure("non-finite", f"output {name}: a mask holds class indices, and here are NaN or infinities")
         whole = values.astype(np.int64)
         if values.dtype.kind == "f" and not np.array_equal(whole, values):
             raise Failure("predict", f"output {name}: a mask holds class indices, and here are fractions")

@@ -22,17 +22,22 @@ class Values:
         self._errors: dict[str, list[float]] = {"mae": [], "rmse": []}
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
-        """Raises ``Failure`` (``predict``): not as many numbers as the label has, or none that is finite."""
+        """Add one sample.
+
+        Raises:
+            Failure: ``predict``: the label has another number of values. ``non-finite``: a value or its error is.
+        """
         values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
         wanted = np.asarray(label, np.float64).reshape(-1)
         where = f"output {self._output.name}"
         if values.size != wanted.size:
             raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {wanted.size}")
         if not np.isfinite(values).all():
-            raise Failure("predict", f"{where}: the answer {values.tolist()} is not finite")
+            raise Failure("non-finite", f"{where}: the prediction {values.tolist()} is not finite")
         errors = values - wanted
         if not np.isfinite(errors).all():
-            raise Failure("predict", f"{where}: {values.tolist()} for the label {wanted.tolist()} is no finite error")
+            what = f"{where}: the error of {values.tolist()} for the label {wanted.tolist()} is not finite"
+            raise Failure("non-finite", what)
         self._errors["mae"].append(float(np.abs(errors).mean()))
         self._errors["rmse"].append(float(np.square(errors).mean()))
 

@@ -1,6 +1,7 @@
 """The audit of answers, of outputs that are no predictions themselves: boxes are made of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,13 @@ def test_an_infinity_excuses_nothing(predictions: Path) -> None:
     expected["boxes"][0, 0] = -np.inf
     save_tensors(predictions.with_name(UNKEPT), join_outputs([expected]))
     other = {**expected, "boxes": expected["boxes"] + 1}
-    assert check_answers([(0, expected)], DETECTOR, predictions) is not None
+    model = replace(DETECTOR, outputs=tuple(replace(port, allow_non_finite=True) for port in DETECTOR.outputs))
+    assert check_answers([(0, expected)], model, predictions) is not None
     with pytest.raises(Failure, match="TEST01"):
-        check_answers([(0, other)], DETECTOR, predictions)
+        check_answers([(0, other)], model, predictions)
+    with pytest.raises(Failure, match="output boxes in answers that were timed") as caught:
+        check_answers([(0, expected)], DETECTOR, predictions)
+    assert caught.value.kind == "non-finite"
 
 
 def test_a_few_samples_are_not_judged() -> None:

@@ -134,7 +134,6 @@ def test_scores_alone_are_of_class_0_and_no_box_is_none() -> None:
         ({"classes": "c"}, {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "c": np.ones((1, 2))}, "2 classes a box"),
         ({"count": "n"}, {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.array(4)}, "4 is no count of 3"),
         ({"count": "n"}, {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.ones(2)}, "no count of 3"),
-        ({}, {"boxes": np.full((1, 4), np.nan), "scores": np.ones(1)}, "no finite number"),
     ],
 )
 def test_outputs_that_make_no_boxes_say_why(changes: dict[str, Any], outputs: dict[str, Any], message: str) -> None:

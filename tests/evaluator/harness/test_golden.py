@@ -17,11 +17,12 @@ from evaluator.harness.calling import Session
 from evaluator.harness.datasets import Samples
 from evaluator.harness.deviations import deviation, explanation
 from evaluator.harness.failures import Failure
+from evaluator.harness.finiteness import FiniteCheck
 from evaluator.harness.golden import (
     Made,
     check_golden,
     inputs_of,
-    outputs_of,
+    predict_sample,
     read_golden,
     sources,
     write_golden,
@@ -223,7 +224,8 @@ def test_a_model_that_answers_otherwise_is_caught(folder: Path, predictor: Linea
     pipeline, session = Pipeline(found, folder), Session(predictor, found)
     for number in range(3):
         prepared = pipeline.prepare(samples, number)
-        made.append(Made(samples.read(number), inputs_of(prepared), outputs_of(pipeline, session, prepared, "here")))
+        answer = predict_sample(pipeline, session, prepared, (number, "here"), FiniteCheck(found))
+        made.append(Made(samples.read(number), inputs_of(prepared), answer))
     write_golden(tmp_path / "golden.npz", found, made)
     assert check_golden(found, predictor, pipeline, tmp_path) == {
         "samples": 3,
@@ -242,7 +244,7 @@ def test_an_answer_of_one_number_a_sample_is_compared(folder: Path, predictor: L
     samples = Samples(lambda number: {"image": pictures()[number]}, ["0", "1", "2"], None, frozenset())
     pipeline, session = Pipeline(found, folder), Session(predictor, found)
     prepared = [pipeline.prepare(samples, number) for number in range(3)]
-    answers = [outputs_of(pipeline, session, one, "here") for one in prepared]
+    answers = [predict_sample(pipeline, session, one, (0, "here"), FiniteCheck(found)) for one in prepared]
     assert answers[0]["scores"].shape == ()
     made = [Made(samples.read(number), {}, answers[number]) for number in range(3)]
     write_golden(tmp_path / "golden.npz", found, made)

@@ -98,7 +98,7 @@ def test_errors_are_those_of_the_numbers(job: dict[str, Any]) -> None:
     ("values", "label", "message"),
     [
         ([1.0, 2.0], 1.0, "2 values a sample, and the label has 1"),
-        ([float("nan")], 1.0, r"answer \[nan\] is not finite"),
+        ([float("nan")], 1.0, r"prediction \[nan\] is not finite"),
     ],
 )
 def test_a_value_that_has_no_error_is_refused(

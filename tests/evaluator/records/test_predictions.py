@@ -91,6 +91,19 @@ def test_two_that_are_no_number_and_equal_infinities_do_not_count(compare: Calla
     assert compare({"p": a}, {"p": b}, LENIENT).agreement == "within tolerance"
 
 
+@pytest.mark.parametrize(
+    ("terms", "shape"),
+    [(CLASSES, (3, 3)), (Terms("class-scores", threshold=0.5), (3, 1)), (Terms("class-scores", calls=True), (3, 2, 3))],
+)
+def test_no_decision_is_made_of_nan(compare: Callable[..., Agreed], terms: Terms, shape: tuple[int, ...]) -> None:
+    nan = np.full(shape, np.nan, np.float32)
+    found = compare({"p": nan}, {"p": -nan}, terms, other=True)
+    assert found.agreement == "different"
+    decisions = shape[0] * shape[1] if terms.calls else 3
+    assert f"{decisions} decisions ({decisions} cannot be compared, because of NaN)" in found.reasons[0]
+    assert found.changed == {1: decisions, 5: decisions}
+
+
 def test_without_a_tolerance_equal_processors_must_give_equal_bits(compare: Callable[..., Agreed]) -> None:
     found = compare({"p": SCORES}, {"p": moved(1e-7)})
     assert found.agreement == "different"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
+DOWNLOAD_TIME = "BENCHLOCK_DOWNLOAD_TIME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,11 @@ def source_access() -> "Access":
     """How remote sources are reached, as the environment says.
 
     HF_TOKEN and HF_ENDPOINT are the Hub's own; BENCHLOCK_REDIRECT_HOSTS lists the hosts that redirects may lead to
-    whatever their addresses; HTTPS_PROXY, NO_PROXY and the like are as everywhere.
+    whatever their addresses; HTTPS_PROXY, NO_PROXY and the like are as everywhere. BENCHLOCK_DOWNLOAD_TIME bounds the
+    time of one download.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is no duration.
     """
     from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
 
@@ -56,7 +61,24 @@ def source_access() -> "Access":
     from artifacts.sources import Access, Hub, Network  # noqa: PLC0415
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
-    return Access(Network(redirect_hosts=redirect_hosts(), proxies=getproxies()), hub)
+    network = Network(redirect_hosts=redirect_hosts(), proxies=getproxies())
+    longest = _download_time()
+    return Access(network if longest is None else replace(network, longest=longest), hub)
+
+
+def _download_time() -> float | None:
+    """Return the seconds that BENCHLOCK_DOWNLOAD_TIME names; None where it is not set."""
+    from registry.quantities import parse_seconds  # noqa: PLC0415 - as above
+
+    text = os.environ.get(DOWNLOAD_TIME)
+    if not text:
+        return None
+    try:
+        return parse_seconds(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"invalid {DOWNLOAD_TIME} {text[:100]!r}", where=DOWNLOAD_TIME, next_step=f"write {DOWNLOAD_TIME}=30m"
+        ) from error
 
 
 def now() -> datetime:

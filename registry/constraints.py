@@ -21,6 +21,7 @@ same set. npm's ``includePrerelease`` moves some ends too; this and all other di
 metadata, have the same precedence." (SemVer 2.0.0, item 10.) So it decides nothing, in a constraint or in a version.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,10 +29,15 @@ from functools import lru_cache
 from artifacts.errors import InvalidInputError
 from registry import grammar
 from registry.ranges import Range
-from registry.versions import Version
+from registry.versions import Version, release_key
 
 LONGEST = 1000
 """Characters of the longest constraint that is read."""
+
+
+_NUMBERS = r"((?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2})"
+_INTERVAL = re.compile(rf">={_NUMBERS}(?: |,|, )<{_NUMBERS}")
+"""What most requirements are: from one release up to another. Models by the thousand have one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,13 @@ def _parse(text: str) -> Constraint:
         raise InvalidInputError(
             f"a constraint of {len(text)} characters is too long", next_step=f"write at most {LONGEST} characters"
         )
+    interval = _INTERVAL.fullmatch(text)
+    if interval is not None:
+        low, high = (release_key(*map(int, end.split("."))) for end in interval.groups())
+        return Constraint(Range((low, high)) if low < high else Range.NONE, Range.NONE, text)
     alternatives = [(Range.of(one), one.named) for one in grammar.parse(text)]
+    if len(alternatives) == 1 and not alternatives[0][1]:
+        return Constraint(alternatives[0][0], Range.NONE, text)
     whole = Range.union(part for part, _ in alternatives)
     prereleases = Range.union(part & _prereleases_of(named) for part, named in alternatives)
     return Constraint(whole, prereleases, text)

@@ -26,6 +26,8 @@ LEAST = Version(0, 0, 0, prerelease="0")
 _COMPARATOR = re.compile(r"(?P<operator>==|!=|>=|<=|=|>|<|\^|~)?\s*(?P<version>[0-9A-Za-z*][0-9A-Za-z*.+-]*)")
 _HYPHEN = re.compile(r"\s*(\S+)\s+-\s+(\S+)\s*")
 _JOINT = re.compile(r"\s*,\s*|\s+")
+_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
+"""What nearly every version in a constraint is: one to three numbers."""
 _WILDCARDS = ("x", "X", "*")
 _LENGTH = 3
 
@@ -118,6 +120,9 @@ def _comparators(part: str, text: str) -> list[tuple[str, str]]:
 
 
 def _partial(version: str, text: str) -> _Partial:
+    if _NUMBERS.fullmatch(version):
+        known = tuple(map(int, version.split(".")))
+        return _Partial(known, wild=False, full=Version(*known) if len(known) == _LENGTH else None)
     core = re.split(r"[+-]", version, maxsplit=1)[0].split(".")
     wild = any(part in _WILDCARDS for part in core)
     if len(core) == _LENGTH and not wild:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain
 from typing import ClassVar
 
 from registry import grammar
@@ -20,6 +20,8 @@ _END = "~"
 """The key of no upper end: above every version's key, since those begin with a digit."""
 
 _BEGINNING = key(LEAST)
+_ENDS = 2
+"""The cuts of one interval at most."""
 
 # What an operation keeps, by where a version lies: in neither set, in the left one, in the right one, in both.
 _Kept = tuple[bool, bool, bool, bool]
@@ -90,11 +92,18 @@ class Range:
 
     @classmethod
     def union(cls, ranges: Iterable["Range"]) -> "Range":
-        """All of them; they are joined in pairs, so that each is walked along a few times only."""
-        found = list(ranges) or [cls.NONE]
-        while len(found) > 1:
-            found = [one | other for one, other in zip_longest(found[::2], found[1::2], fillvalue=cls.NONE)]
-        return found[0]
+        """All of them: their intervals are sorted once, and joined where they meet."""
+        found = [one for one in ranges if one.cuts]
+        if len(found) <= 1:
+            return found[0] if found else cls.NONE
+        ends = sorted(chain.from_iterable(zip(one.cuts[::2], (*one.cuts[1::2], _END), strict=False) for one in found))
+        cuts: list[str] = []
+        for low, high in ends:
+            if cuts and low <= cuts[-1]:
+                cuts[-1] = max(cuts[-1], high)
+            else:
+                cuts += (low, high)
+        return cls(tuple(cuts[:-1] if cuts[-1] == _END else cuts))
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
@@ -116,6 +125,9 @@ class Range:
             return self
         if not other.cuts or self is Range.ALL:
             return other
+        if len(self.cuts) <= _ENDS and len(other.cuts) <= _ENDS:
+            low, high = max(self.cuts[0], other.cuts[0]), min((*self.cuts, _END)[1], (*other.cuts, _END)[1])
+            return Range((low,) if high == _END else (low, high)) if low < high else Range.NONE
         return Range(_combined(self.cuts, other.cuts, _AND))
 
     def __sub__(self, other: "Range") -> "Range":
@@ -137,16 +149,26 @@ class Range:
         """Whether every version of this set is in the other."""
         if self is other or not self.cuts or other is Range.ALL:
             return True
+        if len(self.cuts) <= _ENDS:
+            at = bisect_right(other.cuts, self.cuts[0])
+            return at % 2 == 1 and (*self.cuts, _END)[1] <= (other.cuts[at] if at < len(other.cuts) else _END)
         return not _combined(self.cuts, other.cuts, _MINUS)
 
     def is_disjoint(self, other: "Range") -> bool:
         """Whether no version is in both."""
-        return not self.cuts or not other.cuts or not _combined(self.cuts, other.cuts, _AND)
+        if not self.cuts or not other.cuts:
+            return True
+        few, many = (self.cuts, other.cuts) if len(self.cuts) <= len(other.cuts) else (other.cuts, self.cuts)
+        if len(few) <= _ENDS:
+            at = bisect_right(many, few[0])
+            return at % 2 == 0 and (at == len(many) or (*few, _END)[1] <= many[at])
+        return not _combined(few, many, _AND)
 
     def single(self) -> Version | None:
         """The only version of the set, where it is one."""
-        alone = len(self.cuts) == 2 and _after(self.cuts[0]) == self.cuts[1]  # noqa: PLR2004 - a beginning and an end
-        return version_of(self.cuts[0]) if alone else None
+        if len(self.cuts) != _ENDS or self.cuts[1].endswith("~"):  # what follows a version is a pre-release
+            return None
+        return version_of(self.cuts[0]) if _after(self.cuts[0]) == self.cuts[1] else None
 
     def __str__(self) -> str:
         """The simplest text that spells the set: ``Range.parse(str(r)) == r``.

@@ -13,7 +13,7 @@ from semver import Version
 
 from artifacts.errors import InvalidInputError
 
-__all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "successor", "version_of"]
+__all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "release_key", "successor", "version_of"]
 
 LONGEST = 128
 """Characters of the longest version that is read."""
@@ -44,14 +44,19 @@ def parse_version(text: str) -> Version:
     )
 
 
+def release_key(major: int, minor: int = 0, patch: int = 0) -> str:
+    """Return the key of a release, by its numbers."""
+    return f"{_number(major)}.{_number(minor)}.{_number(patch)}~"
+
+
 def key(version: Version) -> str:
     """Text whose bytewise order is SemVer's order; equal for versions that differ only in build metadata.
 
     A number is preceded by its length, so longer ones sort later; a release sorts after its pre-releases.
     """
-    release = f"{_number(version.major)}.{_number(version.minor)}.{_number(version.patch)}"
     if version.prerelease is None:
-        return f"{release}~"
+        return release_key(version.major, version.minor, version.patch)
+    release = f"{_number(version.major)}.{_number(version.minor)}.{_number(version.patch)}"
     identifiers = (
         f"0{_number(int(part))}" if part.isdecimal() else f"1{part}" for part in version.prerelease.split(".")
     )

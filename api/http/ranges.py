@@ -11,6 +11,12 @@ _SENT: Final = re.compile(r"(?:bytes[ =])?(\d+)-(\d+)(?:/(?:\d+|\*))?", re.ASCII
 _LONGEST: Final = 64  # characters of a header that says a range
 
 
+class MalformedUploadError(InvalidInputError):
+    """A digest or a range of an upload is malformed; 400, as the OCI distribution specification has it."""
+
+    code = "malformed"
+
+
 class NotInContentError(InvalidInputError):
     """The range that is asked for holds nothing of the blob, which has ``size`` bytes."""
 
@@ -57,11 +63,11 @@ def sent_part(header: str) -> Part:
     """Where the body of a request belongs, as its Content-Range says: ``START-END``, with or without what HTTP adds.
 
     Raises:
-        InvalidInputError: it says something else.
+        MalformedUploadError: it says something else.
     """
     found = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
     if found is None or int(found[2]) < int(found[1]):
-        raise InvalidInputError(
+        raise MalformedUploadError(
             f"{header[:_LONGEST]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
         )
     return Part(int(found[1]), int(found[2]) - int(found[1]) + 1)

@@ -27,7 +27,8 @@ class Network:
 
     ``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones. ``proxies`` are by
     scheme, with ``no`` for the hosts that need none, as ``urllib.request.getproxies`` has them. ``silence`` is in
-    seconds, between two pieces of an answer; ``pauses``, in seconds, come before each further attempt.
+    seconds, between two pieces of an answer; ``pauses``, in seconds, come before each further attempt. One download
+    makes ``attempts`` requests at most, also where each brings some bytes, and takes ``longest`` seconds at most.
     """
 
     loopback_http: bool = False
@@ -36,6 +37,8 @@ class Network:
     proxies: Mapping[str, str] = field(default_factory=dict)
     silence: float = 60.0
     pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    attempts: int = 20
+    longest: float = 24 * 3600.0
 
     def proxy(self, url: SplitResult) -> str | None:
         """The proxy that a URL is asked through; none where it is asked itself, as this machine always is."""

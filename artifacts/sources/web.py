@@ -46,6 +46,8 @@ class _Body(io.RawIOBase):
         self._etag = ""
         self._reached = False
         self._failures = 0  # in a row, nothing received between them
+        self._attempts = 0
+        self._deadline = time.monotonic() + network.longest
         self._rest = b""
         self._chunks: Iterator[bytes] | None = None
         self._open = ExitStack()
@@ -71,6 +73,7 @@ class _Body(io.RawIOBase):
         while self._chunks is None:
             from artifacts.sources.asking import ask  # noqa: PLC0415 - loads httpx, which only remote sources need
 
+            self._attempts += 1
             try:
                 self._accept(self._open.enter_context(ask(self._request, self._network, self._headers())))
             except TransientError as error:
@@ -118,6 +121,7 @@ class _Body(io.RawIOBase):
                 continue
             fresh = chunk[self._skip :]
             self._skip -= len(chunk) - len(fresh)
+            self._check_deadline()
             if fresh or not chunk:
                 break
         self._failures, self._reached = 0, True
@@ -136,12 +140,21 @@ class _Body(io.RawIOBase):
         self._open.close()
         self._chunks = None
         self._reached = self._reached or error.reached
+        self._check_deadline()
+        if self._attempts >= self._network.attempts:
+            what = f"breaks off again and again ({self._attempts} attempts): {error}"
+            raise self._failed(what, "look at the server and do it again: it goes on where it broke off") from error
         pauses = self._network.pauses if self._reached else ()
         if self._failures >= len(pauses):
             next_step = "look at the network and do it again: it goes on where it broke off"
             raise self._failed(f"cannot be read: {error}", next_step) from error
         time.sleep(pauses[self._failures])
         self._failures += 1
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            took = f"{self._network.longest:g} seconds"
+            raise self._failed(f"takes more than {took}", "do it again: it goes on where it stopped")
 
     def _failed(self, what: str, next_step: str) -> BenchlockError:
         shown = self._request.shown

@@ -63,7 +63,7 @@ def decode_step(port: Original, key: str) -> Lines:
     if color in COLORS:
         lines = entry("color", color)
     elif written:
-        lines = [notes.todo(path, "color", "color", f"{shown(written)} is no order of colours", "write RGB, BGR or L")]
+        lines = [notes.todo(path, "color", "color", f"unknown color mode {shown(written)}", "write RGB, BGR or L")]
     else:
         ask = "write RGB, which their program took then, BGR or L"
         lines = [notes.todo(path, "color", "color", "the original says none", ask)]

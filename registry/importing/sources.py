@@ -106,6 +106,9 @@ def _model_file(model: Original, files: Files, role: str, base: str, *, archived
     if role == "graph" and not model.says(key) and model.says("checksum"):
         key = "checksum"
     if not path:
+        if role == "graph" and base:
+            what = f"{shown(base)} is the base of no file: graph_path is empty"
+            model.notes.tell(model.path("base_url"), "base-url", what, "left out")
         if model.says(key):
             what = f"{shown(model.use(key))} is the checksum of a file that is not named"
             model.notes.tell(model.path(key), "checksum", what, "left out")

@@ -3,18 +3,19 @@
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
 from registry.constraints import ANY, Constraint
-from registry.grammar import LEAST
 from registry.hardware import KEYS
 from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.admission import Admitted, admitted
 from registry.resolution.candidates import (
+    STATUSES,
     Candidate,
     Environments,
     Need,
@@ -31,6 +32,44 @@ Preferences = Mapping[tuple[Kind, str], Version]
 DEVICE = KEYS.index("device")
 
 
+class ModelNeeds:
+    """What versions of a model require: ``models`` has the newest version of each requirement and status."""
+
+    def __init__(self, models: Mapping[tuple[Need, Status], Version]) -> None:
+        self.models = models
+
+    @cached_property
+    def strands(self) -> Mapping[Need, Sequence[Strand]]:
+        """The strands of the model with each requirement."""
+        found: defaultdict[Need, list[Strand]] = defaultdict(list)
+        for strand in self.models:
+            found[strand[0]].append(strand)
+        return found
+
+    @cached_property
+    def constraints(self) -> Mapping[Need, Constraint]:
+        """Each requirement once, those of the newest versions first."""
+        return {need: Constraint.parse(need[2]) for need, _ in self.models}
+
+    @cached_property
+    def together(self) -> Mapping[str, Constraint]:
+        """The union of all requirements of each framework."""
+        by_name: defaultdict[str, list[Constraint]] = defaultdict(list)
+        for need, constraint in self.constraints.items():
+            by_name[need[1]].append(constraint)
+        return {name: _united(some) for name, some in by_name.items()}
+
+    @cached_property
+    def pins(self) -> Mapping[str, Sequence[tuple[Constraint, Version]]]:
+        """The requirements of each framework that name one version, and that version."""
+        found: dict[str, list[tuple[Constraint, Version]]] = {name: [] for name in self.together}
+        for need, constraint in self.constraints.items():
+            pin = constraint.pinned
+            if pin is not None:
+                found[need[1]].append((constraint, pin))
+        return found
+
+
 class Availability:
     """One question over one snapshot."""
 
@@ -39,11 +78,12 @@ class Availability:
         self.snapshot = snapshot
         self.preferences = preferences
         self._let_ins: dict[Hashable, dict[Hashable, Choices]] = {}
+        self._of_models: dict[Hashable, ModelNeeds] = {}
 
     def asking(self, question: Question) -> "Availability":
         """The same of another question; what frameworks are asked for is worked out once."""
         other = Availability(question, self.snapshot, self.preferences)
-        other._let_ins = self._let_ins
+        other._let_ins, other._of_models = self._let_ins, self._of_models
         return other
 
     @cached_property
@@ -71,18 +111,47 @@ class Availability:
             narrowing = self.question.framework
             constraints = (Constraint.parse(need[2]), *(() if narrowing is None else (narrowing,)))
             versions = self.admitted("framework", need[1], *constraints)
-            self._let_in[need] = Choices({(need[1], status): part for status, part in versions.items()})
+            self._let_in[need] = Choices.of_parts({(need[1], status): part for status, part in versions.items()})
         return self._let_in[need]
 
-    def of_any(self, needs: tuple[Need, ...]) -> Choices:
-        """All that any of the requirements lets in."""
-        if needs not in self._let_in:
-            parts: defaultdict[Strand, list[Range]] = defaultdict(list)
-            for need in needs:
-                for strand, versions in self.frameworks(need).parts.items():
-                    parts[strand].append(versions)
-            self._let_in[needs] = Choices({strand: Range.union(some) for strand, some in parts.items()})
-        return self._let_in[needs]
+    def of_any(self) -> Choices:
+        """Return all frameworks that any admitted version of the model lets in.
+
+        What many requirements and one narrowing let in is what their union and the narrowing do: the effort of another
+        narrowing does not grow with the number of requirements. Pins of yanked versions alone are taken one by one.
+        """
+        parts: dict[Strand, Range] = {}
+        for name, union in self.needs.together.items():
+            narrowing = self.question.framework
+            versions = self.admitted("framework", name, *(one for one in (union, narrowing) if one is not None))
+            parts |= {(name, status): part for status, part in versions.items() if status != "yanked"}
+            yanked = [versions.get("yanked", Range.NONE)]
+            if "framework" not in self.question.yanked:
+                yanked += (Range.exactly(pin) for pin in self._admitted_pins(name))
+            parts[name, "yanked"] = Range.union(yanked)
+        return Choices.of_parts(parts)
+
+    def _admitted_pins(self, name: str) -> Iterator[Version]:
+        """Yield the versions that one requirement of a framework names, and the request's narrowing admits."""
+        narrowing = self.question.framework
+        prereleases = "framework" in self.question.prereleases
+        for constraint, pin in self.needs.pins[name]:
+            if all(by is None or by.admits(pin, prereleases=prereleases) for by in (constraint, narrowing)):
+                yield pin
+
+    def needs_outside(self, present: Choices) -> Iterator[Need]:
+        """Yield what versions of the model require that nothing in ``present``, a part of ``of_any``, fits."""
+        prereleases, is_pinned = "framework" in self.question.prereleases, "framework" not in self.question.yanked
+        there = {name: tuple(present.of((name, status)) for status in STATUSES) for name in self.needs.together}
+        for need, constraint in self.needs.constraints.items():
+            release, prerelease, yanked = there[need[1]]
+            named = constraint.range if prereleases else constraint.prereleases
+            if (
+                constraint.range.is_disjoint(release)
+                and named.is_disjoint(prerelease)
+                and (constraint.range.is_disjoint(yanked) or (is_pinned and self.frameworks(need).is_disjoint(present)))
+            ):
+                yield need
 
     def newest(
         self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None
@@ -95,12 +164,23 @@ class Availability:
 
         return _newest_in(versions, below)
 
-    @cached_property
+    @property
     def models(self) -> Mapping[tuple[Need, Status], Version]:
         """The newest version of each sort that the model has among those admitted, newest first.
 
         Any other is like one of these, and older.
         """
+        return self.needs.models
+
+    @cached_property
+    def needs(self) -> "ModelNeeds":
+        """What the admitted versions of the model require: other questions that admit the same ones share it."""
+        admitted = tuple(self.of_model.items())
+        if admitted not in self._of_models:
+            self._of_models[admitted] = ModelNeeds(self._newest_models())
+        return self._of_models[admitted]
+
+    def _newest_models(self) -> Mapping[tuple[Need, Status], Version]:
         found: dict[tuple[Need, Status], Version] = {}
         for status, versions in self.of_model.items():
             for interval in reversed(versions.intervals):
@@ -202,12 +282,24 @@ def _newest_in(versions: Range, newest: Callable[[Interval], Version | None]) ->
     Asked for all between the ends, and where that lies in a gap, for what is below the gap: a set of many intervals
     costs few questions.
     """
-    while not versions.is_empty():
-        found = newest(versions.hull)
+    cuts = versions.cuts
+    below = len(cuts)
+    while below:
+        hull = Range(cuts[:1] if below % 2 else (cuts[0], cuts[below - 1])).hull
+        found = newest(hull)
         if found is None or versions.contains(found):
             return found
-        versions &= Range.between(LEAST, found)
+        below = bisect_right(cuts, key(found))
     return None
+
+
+def _united(constraints: Sequence[Constraint]) -> Constraint:
+    """Return a constraint that admits what any of these admits."""
+    if len(constraints) == 1:
+        return constraints[0]
+    versions = Range.union(one.range for one in constraints)
+    prereleases = Range.union(one.prereleases for one in constraints)
+    return Constraint(versions, prereleases, f"one of {len(constraints)} constraints")
 
 
 def _newest_first(versions: Iterable[Version | None]) -> tuple[Version, ...]:

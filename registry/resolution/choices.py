@@ -1,7 +1,14 @@
-"""Sets of the versions that a kind may still be: the values that the search reasons with."""
+"""Sets of the versions that a kind may still be: the values that the search reasons with.
 
-from collections.abc import Callable, Mapping
+Strands with the same range are one group. A model may have many thousands of strands, of which most share a range, so
+that operations take the groups as sets, and look at strands one by one only where nearly each has its own range.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from operator import and_, or_
 from typing import Any, ClassVar
 
@@ -11,19 +18,48 @@ from registry.versions import Version
 Strand = tuple[Any, ...]
 """Versions of one kind that are alike in all that decides which go together: name, requirement, status."""
 
+Groups = Mapping[Range, frozenset[Strand]]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Choices:
-    """A range of each strand in ``parts``, and ``rest`` of every other."""
+    """A range of each strand in ``groups``, and ``rest`` of every other. No strand is in two groups."""
 
-    parts: Mapping[Strand, Range] = field(default_factory=dict)
+    groups: Groups = field(default_factory=dict)
     rest: Range = Range.NONE
 
     ALL: ClassVar["Choices"]
 
     @classmethod
+    def of_parts(cls, parts: Mapping[Strand, Range], rest: Range = Range.NONE) -> "Choices":
+        """Return the set that has these ranges of these strands."""
+        groups: defaultdict[Range, list[Strand]] = defaultdict(list)
+        for strand, part in parts.items():
+            if part != rest:
+                groups[part].append(strand)
+        return cls({part: frozenset(strands) for part, strands in groups.items()}, rest)
+
+    @classmethod
+    def of_strands(cls, strands: Iterable[Strand]) -> "Choices":
+        """Return the set of all versions of these strands, and no others."""
+        some = frozenset(strands)
+        return cls({Range.ALL: some} if some else {})
+
+    @classmethod
     def one(cls, strand: Strand, version: Version) -> "Choices":
-        return cls({strand: Range.exactly(version)})
+        return cls({Range.exactly(version): frozenset((strand,))})
+
+    @cached_property
+    def parts(self) -> Mapping[Strand, Range]:
+        """The range of each strand that has its own."""
+        return {strand: part for part, strands in self.groups.items() for strand in strands}
+
+    @cached_property
+    def strands(self) -> frozenset[Strand]:
+        """The strands that have a range of their own."""
+        if len(self.groups) == 1:
+            return next(iter(self.groups.values()))
+        return frozenset(chain.from_iterable(self.groups.values()))
 
     def single(self) -> tuple[Strand, Version]:
         """What the set was made of by ``one``."""
@@ -36,48 +72,63 @@ class Choices:
         return self.parts.get(strand, self.rest)
 
     def __and__(self, other: "Choices") -> "Choices":
-        return self._with(other, and_, Range.ALL)
+        return self._with(other, and_)
 
     def __or__(self, other: "Choices") -> "Choices":
-        return self._with(other, or_, Range.NONE)
+        return self._with(other, or_)
 
     def __invert__(self) -> "Choices":
-        return Choices({strand: ~part for strand, part in self.parts.items()}, ~self.rest)
+        return Choices({~part: strands for part, strands in self.groups.items()}, ~self.rest)
 
     def is_empty(self) -> bool:
-        return self.rest.is_empty() and all(part.is_empty() for part in self.parts.values())
+        return self.rest.is_empty() and all(part.is_empty() for part in self.groups)
 
     def is_everything(self) -> bool:
-        return self.rest == Range.ALL and all(part == Range.ALL for part in self.parts.values())
+        return self.rest == Range.ALL and all(part == Range.ALL for part in self.groups)
 
     def is_subset(self, other: "Choices") -> bool:
-        if not self.rest.is_subset(other.rest):
-            return False
-        if not all(part.is_subset(other.of(strand)) for strand, part in self.parts.items()):
-            return False
-        return self.rest.is_empty() or all(self.of(strand).is_subset(part) for strand, part in other.parts.items())
+        return self._all(other, Range.is_subset)
 
     def is_disjoint(self, other: "Choices") -> bool:
-        if not self.rest.is_disjoint(other.rest):
-            return False
-        few, many = (self, other) if len(self.parts) <= len(other.parts) else (other, self)
-        if not all(part.is_disjoint(many.of(strand)) for strand, part in few.parts.items()):
-            return False
-        return few.rest.is_empty() or all(few.of(strand).is_disjoint(part) for strand, part in many.parts.items())
+        return self._all(other, Range.is_disjoint)
 
-    def _with(self, other: "Choices", combined: Callable[[Range, Range], Range], neutral: Range) -> "Choices":
-        """Strand by strand; where the rest of one changes nothing, only its strands are looked at."""
-        few, many = (other, self) if other.rest == neutral else (self, other)
-        rest = combined(few.rest, many.rest)
-        strands = few.parts if few.rest == neutral else {**many.parts, **few.parts}
-        parts = dict(many.parts)
-        for strand in strands:
-            part = combined(self.of(strand), other.of(strand))
-            if part == rest:
-                parts.pop(strand, None)
-            else:
-                parts[strand] = part
-        return Choices(parts, rest)
+    def _all(self, other: "Choices", holds: Callable[[Range, Range], bool]) -> bool:
+        """Whether something holds of the two ranges of every strand; sets are only compared where it does not."""
+        if not holds(self.rest, other.rest):
+            return False
+        if not self._is_cheaper_by_group(other):
+            every = self.strands | other.strands
+            return all(holds(self.of(strand), other.of(strand)) for strand in every)
+        return not any(strands for _, _, strands in self._pairs(other, lambda one, two: not holds(one, two)))
+
+    def _with(self, other: "Choices", combined: Callable[[Range, Range], Range]) -> "Choices":
+        """Return the set that has the two ranges of every strand combined."""
+        rest = combined(self.rest, other.rest)
+        if not self._is_cheaper_by_group(other):
+            every = self.strands | other.strands
+            return Choices.of_parts({strand: combined(self.of(strand), other.of(strand)) for strand in every}, rest)
+        groups: dict[Range, frozenset[Strand]] = {}
+        for one, two, strands in self._pairs(other, lambda *_: True):
+            part = combined(one, two)
+            if strands and part != rest:
+                groups[part] = groups[part] | strands if part in groups else strands
+        return Choices(groups, rest)
+
+    def _pairs(
+        self, other: "Choices", wanted: Callable[[Range, Range], bool]
+    ) -> Iterator[tuple[Range, Range, frozenset[Strand]]]:
+        """Yield each wanted pair of a range of this set and one of the other, with the strands that have both."""
+        for one, strands in self.groups.items():
+            yield from ((one, two, strands & theirs) for two, theirs in other.groups.items() if wanted(one, two))
+            if wanted(one, other.rest):
+                yield one, other.rest, strands - other.strands
+        for two, theirs in other.groups.items():
+            if wanted(self.rest, two):
+                yield self.rest, two, theirs - self.strands
+
+    def _is_cheaper_by_group(self, other: "Choices") -> bool:
+        """Whether there are fewer pairs of groups than strands."""
+        return len(self.groups) * len(other.groups) <= len(self.strands) + len(other.strands) + 1
 
 
 Choices.ALL = Choices(rest=Range.ALL)

@@ -136,8 +136,8 @@ def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
 def _required(search: Search, question: Question, framework: str) -> Callable[[Version], bool]:
     """Whether a version of the framework is one that some version of the model asks for; no other can help."""
     available = search.asking(replace(question, framework=None)).available
-    asked = [Constraint.parse(text).range for (_, name, text), _ in available.models if name == framework]
-    return Range.union(asked).contains
+    union = available.needs.together.get(framework)
+    return Range.NONE.contains if union is None else union.range.contains
 
 
 def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:

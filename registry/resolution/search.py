@@ -12,6 +12,7 @@ with the number of different requirements, not with the number of versions.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import Literal
 
 from registry.names import Kind
@@ -80,9 +81,10 @@ class Search:
 
     def facts(self) -> Iterator[Ruling]:
         dataset = self.question.dataset
-        models = {strand: self.available.of_model[strand[1]] for strand in self.available.models}
+        of_model, strands = self.available.of_model, self.available.models
+        models = Choices.of_parts({strand: of_model[strand[1]] for strand in strands})
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
-        yield Incompatibility.of({"model": ~Choices(models)}, Fact("asked", "model"))
+        yield Incompatibility.of({"model": ~models}, Fact("asked", "model"))
         yield Incompatibility.of({"dataset": ~_strands(dataset.name, datasets)}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
@@ -117,7 +119,7 @@ class Search:
         place = (name, key(version))
         if place not in self._provided:
             images = tuple(((*place, image), chosen) for image, chosen in self.available.images(name, status, version))
-            choices = Choices({strand: Range.exactly(chosen) for strand, chosen in images})
+            choices = Choices.of_parts({strand: Range.exactly(chosen) for strand, chosen in images})
             ruling: Ruling = Incompatibility.of({"framework": framework, "image": ~choices}, Fact("provided", "image"))
             self._provided[place] = (ruling, images)
         return self._provided[place][0]
@@ -127,20 +129,19 @@ class Search:
 
         With it, that no version of the model can be had whose requirement lies in that.
         """
-        needs = tuple(dict.fromkeys(need for need, _ in self.available.models))
-        wanted = self.available.of_any(needs)
+        wanted = self.available.of_any()
         newest = {strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()}
-        absent = Choices({strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}) | allowed
+        above = {strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}
+        absent = Choices.of_parts(above) | allowed
         return (
             Incompatibility.of({"framework": absent}, Fact("absent", "framework")),
-            self._in_vain(need for need in needs if self.available.frameworks(need).is_subset(absent)),
+            self._in_vain(self.available.needs_outside(wanted & ~absent)),
         )
 
     @cached_property
     def _excluded(self) -> Ruling:
         """That no version of the model can be had that asks for what the request excludes."""
-        needs = dict.fromkeys(need for need, _ in self.available.models)
-        return self._in_vain(need for need in needs if self.available.frameworks(need).is_empty())
+        return self._in_vain(self.available.needs_outside(self.available.of_any()))
 
     def _in_vain(self, needs: Iterable[Need]) -> Ruling:
         """That no version of the model can be had that requires one of these."""
@@ -148,8 +149,8 @@ class Search:
 
     def _requiring(self, needs: Iterable[Need]) -> Choices:
         """The versions of the model that require one of these: all of each strand that there is."""
-        wanted = frozenset(needs)
-        return Choices({strand: Range.ALL for strand in self.available.models if strand[0] in wanted})
+        strands = self.available.needs.strands
+        return Choices.of_strands(chain.from_iterable(map(strands.__getitem__, needs)))
 
     def _model(self, allowed: Choices) -> Choices | None:
         preferred = self.available.preferred_model()
@@ -211,4 +212,4 @@ def _above(version: Version | None) -> Range:
 
 def _strands(name: str, versions: Admitted) -> Choices:
     """Versions of one name, by status."""
-    return Choices({(name, status): part for status, part in versions.items()})
+    return Choices.of_parts({(name, status): part for status, part in versions.items()})

@@ -17,11 +17,12 @@ from api.http.conditional import FOR_EVER, is_known
 from api.http.documented import answers, content, example, nothing
 from api.http.guards import READ, UPLOAD
 from api.http.places import READ_BLOB, SEND
-from api.http.ranges import NotInContentError, asked_part
+from api.http.ranges import MalformedUploadError, NotInContentError, asked_part
 from api.http.sending import BlobResponse
 from api.http.service import Service
 from api.http.uploading import Uploading
 from artifacts.digest import Digest, digest_bytes, parse_digest
+from artifacts.errors import InvalidInputError
 from artifacts.store import FileStore
 from artifacts.uploads import OutOfPlaceError
 
@@ -31,7 +32,7 @@ _EXAMPLE: Final = digest_bytes(b"")
 _BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
 _UPLOAD_HEADERS: Final = {
     "Location": "The path of the upload.",
-    "Range": "The bytes of the upload that are stored, as `0-END`.",
+    "Range": "The bytes of the upload that are stored, as `0-END`; absent where there are none.",
     "Docker-Upload-UUID": "The id of the upload.",
 }
 
@@ -116,7 +117,7 @@ def _reading(service: Service) -> BaseRouteHandler:
         They never change, so whoever has them need not ask again; but who may read them is asked of everybody: caches
         that several people share must not keep them.
         """
-        blob = parse_digest(digest)
+        blob = _parse_digest(digest)
         headers = {
             "etag": f'"{blob}"',
             "cache-control": FOR_EVER,
@@ -170,11 +171,11 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
         request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None
     ) -> ASGIResponse:
         """Begin to send a blob in pieces, or send it in this one request, with `digest`."""
-        if mount is not None and await uploading.has(parse_digest(mount)):
-            return _created(parse_digest(mount))
+        if mount is not None and await uploading.has(_parse_digest(mount)):
+            return _created(_parse_digest(mount))
         if digest is None:
             return _under_way(await uploading.begin(), 0)
-        return _created(await uploading.take(request, parse_digest(digest)))
+        return _created(await uploading.take(request, _parse_digest(digest)))
 
     return [begin_upload, *_going_on(uploading)]
 
@@ -224,7 +225,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
 
         If it is not, the upload is given up, and nothing becomes visible.
         """
-        return _created(await uploading.append_last(request, upload, parse_digest(digest), place))
+        return _created(await uploading.append_last(request, upload, _parse_digest(digest), place))
 
     return [append_to_upload, finish_upload, *_under_control(uploading)]
 
@@ -240,7 +241,7 @@ def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
         responses=answers("unknown-name", success={204: nothing("Range says how far.", _UPLOAD_HEADERS)}),
     )
     async def read_upload(upload: UploadIn) -> Response[None]:
-        """What is on the server's disk; `0-0` is one byte, or none."""
+        """What is on the server's disk: `0-0` is one byte, and an upload without any has no Range."""
         return Response(None, headers=_progress(upload, await uploading.offset(upload)))
 
     @delete(
@@ -254,6 +255,18 @@ def _under_control(uploading: Uploading) -> list[BaseRouteHandler]:
         await uploading.give_up(upload)
 
     return [read_upload, cancel_upload]
+
+
+def _parse_digest(text: str) -> Digest:
+    """Parse the digest of a request.
+
+    Raises:
+        MalformedUploadError: it is malformed.
+    """
+    try:
+        return parse_digest(text)
+    except InvalidInputError as error:
+        raise MalformedUploadError(error.what, where=error.where, next_step=error.next_step) from error
 
 
 def _bytes(description: str) -> ResponseSpec:
@@ -271,17 +284,18 @@ def _under_way(upload: str, size: int) -> ASGIResponse:
 
 def _progress(upload: str, size: int) -> dict[str, str]:
     location = f"/v1/blobs/uploads/{upload}"
-    return {"location": location, "range": _range(size), "docker-upload-uuid": upload, "cache-control": "no-store"}
+    headers = {"location": location, "docker-upload-uuid": upload, "cache-control": "no-store"}
+    return headers | _stored(size)
 
 
-def _range(size: int) -> str:
-    """How far an upload came, in the protocol's words."""
-    return f"0-{max(0, size - 1)}"
+def _stored(size: int) -> dict[str, str]:
+    """Return the header that says how far an upload came; an empty one has none, since `0-0` is one byte."""
+    return {"range": f"0-{size - 1}"} if size else {}
 
 
 def _out_of_place(request: Request[Any, Any, Any], error: OutOfPlaceError) -> Response[bytes]:
     answer = on_error(request, error)
-    answer.headers.update({"range": _range(error.offset), "location": request.scope["path"]})
+    answer.headers.update({"location": request.scope["path"]} | _stored(error.offset))
     return answer
 
 

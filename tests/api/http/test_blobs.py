@@ -34,7 +34,7 @@ WHOLE = "private, max-age=31536000, immutable"
 
 def begun(client: Client) -> str:
     answer = client.post(UPLOADS)
-    assert (answer.status_code, answer.headers["range"], answer.content) == (202, "0-0", b"")
+    assert (answer.status_code, answer.headers.get("range"), answer.content) == (202, None, b"")
     return answer.headers["location"]
 
 
@@ -164,23 +164,23 @@ def test_other_bytes_are_refused_and_nothing_is_visible(client: Client, registry
     [
         ("GET", "/v1/blobs/sha256:..%2f..%2fregistry.sqlite", {}, 404),
         ("GET", "/v1/blobs/..%2f..%2fregistry.sqlite", {}, 404),
-        ("GET", f"/v1/blobs/{DIGEST.upper()}", {}, 422),
+        ("GET", f"/v1/blobs/{DIGEST.upper()}", {}, 400),
         ("GET", f"/v1/blobs/{OTHER}", {}, 404),
         ("HEAD", f"/v1/blobs/{OTHER}", {}, 404),
         ("DELETE", f"/v1/blobs/{OTHER}", {}, 405),
         ("GET", UPLOADS, {}, 405),
-        ("POST", f"{UPLOADS}?digest=sha256:../x", {}, 422),
-        ("POST", f"{UPLOADS}?mount=../x", {}, 422),
+        ("POST", f"{UPLOADS}?digest=sha256:../x", {}, 400),
+        ("POST", f"{UPLOADS}?mount=../x", {}, 400),
         ("GET", f"{UPLOADS}/..%2fheld", {}, 404),
         ("GET", f"{UPLOADS}/{'0' * 32}", {}, 404),
         ("PATCH", f"{UPLOADS}/{'0' * 32}", {}, 404),
         ("PUT", f"{UPLOADS}/{'0' * 32}?digest={OTHER}", {}, 404),
         ("PUT", f"{UPLOADS}/BEGUN", {}, 400),
-        ("PUT", f"{UPLOADS}/BEGUN?digest=md5:00", {}, 422),
-        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": "here"}, 422),
-        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": "9-0"}, 422),
+        ("PUT", f"{UPLOADS}/BEGUN?digest=md5:00", {}, 400),
+        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": "here"}, 400),
+        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": "9-0"}, 400),
         ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": "0-99"}, 400),
-        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": f"0-{'9' * 100}"}, 422),
+        ("PATCH", f"{UPLOADS}/BEGUN", {"content-range": f"0-{'9' * 100}"}, 400),
         ("DELETE", f"{UPLOADS}/{'0' * 32}", {}, 404),
     ],
 )

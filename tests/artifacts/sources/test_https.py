@@ -251,6 +251,29 @@ def test_a_server_that_falls_silent(web: Web) -> None:
     done.set()
 
 
+def test_a_server_that_cuts_after_some_bytes_each_time_is_asked_so_often(web: Web) -> None:
+    web.pages["/cut"] = File(CONTENT, breaks=[1000] * 500)
+    network = replace(SWIFT, attempts=5)
+    with pytest.raises(UnavailableError, match=r"breaks off again and again \(5 attempts\)"):
+        fetch(remote(f"{web.origin}/cut", network))
+    assert len(web.asked) == 5
+
+
+def test_a_download_takes_so_long_and_no_longer(web: Web) -> None:
+    done = threading.Event()
+
+    def dripping(handler: Handler) -> None:
+        handler.close_connection = True
+        handler.answer(200, CONTENT[:1], {}, len(CONTENT))
+        while not done.wait(0.05):
+            handler.wfile.write(b"x")
+
+    web.pages["/drip"] = dripping
+    with pytest.raises(UnavailableError, match=r"takes more than 0\.5 seconds"):
+        fetch(remote(f"{web.origin}/drip", replace(SWIFT, longest=0.5)))
+    done.set()
+
+
 def test_a_certificate_that_nobody_trusts(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):

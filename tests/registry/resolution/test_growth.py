@@ -1,0 +1,84 @@
+"""How the effort of a resolution grows, in calls of functions: seconds would measure the machine."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from registry.resolution.conflicts import ConflictError
+from registry.resolution.resolver import resolve
+from tests.support.universe import Universe, candidates, question
+
+SMALL, LARGE = 250, 2000
+MOST = 1.5 * LARGE / SMALL
+"""What eight times as many may cost, as n log n does; n² would be 64 times as much."""
+
+
+def catalogue(count: int, requirement: Callable[[int], str], *, models: int = 1) -> Universe:
+    """So many versions of each model, each with its own requirement, and ten frameworks in images."""
+    index: dict[str, dict[str, dict[str, Any]]] = {
+        "dataset/digits": {"1.0.0": {}},
+        "framework/onnxruntime": {f"1.{number}.0": {} for number in range(10)},
+        "image/ort": {
+            f"1.{number}.0": {"provides": f"onnxruntime 1.{number}.0", "platforms": ["linux/amd64/cpu"]}
+            for number in range(10)
+        },
+    }
+    for model in range(models):
+        index[f"model/m{model}"] = {
+            f"1.{number}.0": {"requires": {"framework/onnxruntime": requirement(number)}} for number in range(count)
+        }
+    return Universe(candidates(index))
+
+
+def steps(universe: Universe, asked: dict[str, str]) -> int:
+    """The calls of functions that one resolution makes, or one explanation with its proposals."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        del frame, argument
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        resolve(question(asked), universe, {})
+    except ConflictError:
+        pass
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("requirement", "asked", "most"),
+    [
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {}, 100, id="all fit"),
+        pytest.param(lambda n: f">=2.{n}.0,<3.{n}.0", {}, 400, id="none fits"),
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"framework": ">=2.0.0"}, 400, id="the request excludes all"),
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"hardware": "linux/arm64/cpu"}, 400, id="no image for it"),
+        pytest.param(lambda n: f"==2.{n}.0", {}, 1700, id="each pins one that is not there"),
+        pytest.param(lambda n: f"^2.{n}.0-rc.1", {}, 800, id="pre-releases are named"),
+    ],
+)
+def test_versions_with_requirements_of_their_own(
+    requirement: Callable[[int], str], asked: dict[str, str], most: int
+) -> None:
+    """The calls grow as n log n, and each version costs at most so many."""
+    small, large = (
+        steps(catalogue(count, requirement), {"model": "m0 *", "dataset": "digits *"} | asked)
+        for count in (SMALL, LARGE)
+    )
+    assert large < MOST * small, (small, large)
+    assert large < most * LARGE, large / LARGE
+
+
+def test_models_with_requirements_of_their_own() -> None:
+    small, large = (
+        steps(catalogue(1, lambda _: ">=2.0.0,<3.0.0", models=count), {"model": "m0 *", "dataset": "digits *"})
+        for count in (SMALL, LARGE)
+    )
+    assert large < MOST * small, (small, large)

@@ -15,6 +15,8 @@ from artifacts.bundles.contents import BundleError
 from artifacts.errors import IntegrityError
 from artifacts.tars import BLOCK, END
 
+_BEGIN = b"oci-layout"
+"""The first bytes of every bundle: the name of its first file."""
 _NAMES = re.compile(r"oci-layout|index\.json|blobs/sha256/[0-9a-f]{64}")
 _MOST_ENTRIES = 1 << 21  # what is remembered of each stays below the size of its header
 _LONGEST_END = 1 << 16  # programs that write tars fill up a last record, customarily of 10 KiB
@@ -85,6 +87,10 @@ def pieces_of(descriptor: int, start: int, end: int, largest: int) -> Iterator[b
 
 
 def _block(descriptor: int, place: int, total: int) -> bytes:
+    if place == 0 and total < BLOCK:
+        begin = os.pread(descriptor, BLOCK, 0)
+        if not begin.startswith(_BEGIN):
+            raise _refused("it is empty" if not begin else "it is shorter than the header of a tar", "byte 0")
     if place == total:  # without the blocks that end a tar, something may be missing
         raise cut_short(f"byte {place}")
     return b"".join(pieces_of(descriptor, place, place + BLOCK, BLOCK))

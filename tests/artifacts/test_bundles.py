@@ -189,6 +189,21 @@ def test_a_duplicate_of_a_blob_is_refused(files: Files, tmp_path: Path) -> None:
     assert f"{name} twice" in refusal(packed(tmp_path / "bad.tar", [*files.items(), (name, b"two")])).what
 
 
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"PK\3\4", bytes(511)])
+def test_a_file_that_is_too_short_to_be_a_bundle_is_no_damaged_bundle(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "short"
+    path.write_bytes(content)
+    assert isinstance(refusal(path), BundleError)
+
+
+@pytest.mark.parametrize("size", [10, 100, 511])
+def test_a_bundle_of_which_little_is_left_is_cut_short(size: int, bundle: Path) -> None:
+    bundle.write_bytes(bundle.read_bytes()[:size])
+    error = refusal(bundle)
+    assert isinstance(error, IntegrityError)
+    assert "cut short" in error.what
+
+
 def test_zeros_that_fill_up_a_record_may_follow(bundle: Path) -> None:
     whole = bundle.read_bytes()
     bundle.write_bytes(whole + bytes(-len(whole) % 10240))

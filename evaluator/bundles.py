@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from artifacts import limits
 from artifacts.bundles.contents import BundleError, Part, Root
 from artifacts.bundles.reading import Arrived, Bundle, open_bundle
 from artifacts.bundles.writing import write_bundle
@@ -31,6 +32,7 @@ from registry.bundled import (
     choose_platforms,
     find_objections,
     find_platforms,
+    iterate_parts,
     parts_of_lock,
 )
 from registry.catalogue.database import writing
@@ -40,6 +42,7 @@ from registry.manifests import Model
 from registry.packaging import name_version
 from registry.vetting import refuse_hidden_code
 
+_ASK_AGAIN: Final = "ask for another bundle"
 RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
 
 
@@ -111,12 +114,13 @@ def import_bundle(
     now: Callable[[], datetime],
     progress: Progress,
     scratch: Path | None = None,
+    most_files: int | None = None,
 ) -> Imported:
     """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
 
     Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
     be seen, and what was stored is garbage that a collection frees. Records of runs are compared with their evidence,
-    which lies in ``scratch`` meanwhile.
+    which lies in ``scratch`` meanwhile. ``most_files`` bounds the files of the bundle.
 
     Raises:
         ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
@@ -126,7 +130,7 @@ def import_bundle(
     """
     acting().require("run")
     try:
-        with open_bundle(path) as bundle, store.writing():
+        with open_bundle(path, most_files) as bundle, store.writing():
             claimed = _read_roots(bundle, now())
             with store.together():
                 count = bundle.store_into(store, progress)
@@ -135,7 +139,7 @@ def import_bundle(
             return _keep(bundle, claimed, count, store, database, now)
     except RecursionError as error:
         raise BundleError(
-            f"a document in {path} is nested without end", where=str(path), next_step="ask for another bundle"
+            f"a document in {path} is nested without end", where=str(path), next_step=_ASK_AGAIN
         ) from error
 
 
@@ -148,6 +152,12 @@ def _read_roots(bundle: Bundle, now: datetime) -> _Claimed:
             "the bundle does not bring one lock, and runs of it, and nothing else",
             where=", ".join(root.media_type for root in bundle.roots),
             next_step="use the version of benchlock that wrote it",
+        )
+    if len(locks[0].content) > limits.LOCK:
+        raise BundleError(
+            f"the lock in the bundle has {len(locks[0].content)} bytes, and the limit is {limits.LOCK}",
+            where=locks[0].digest,
+            next_step=_ASK_AGAIN,
         )
     lock = load(_text(locks[0]), "the lock in the bundle")
     runs = tuple(_read_run(record, lock, now) for record in records)
@@ -195,7 +205,7 @@ def _keep(
     """What can only be checked with the blobs at hand; then one transaction."""
     lock = claimed.lock
     listed = next(root.blobs for root in bundle.roots if root.media_type == LOCK_TYPE)
-    check_parts(parts_of_lock(lock, claimed.platforms, store), listed)
+    check_parts(iterate_parts(lock, claimed.platforms, store), listed)
     manifests = read_manifests(lock, store)
     for platform in claimed.platforms:
         check_agreement(lock, platform, manifests)

@@ -1,6 +1,6 @@
 """What of a lock is in a bundle: every blob that it names, for all of its platforms or for some."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -60,7 +60,7 @@ def parts_of_lock(lock: Lock, platforms: Collection[LockedPlatform], store: Blob
         InvalidInputError: what the lock calls a tree is none.
     """
     parts: dict[Digest, Part] = {}
-    for part in _parts(lock, platforms, store):
+    for part in iterate_parts(lock, platforms, store):
         known = parts.setdefault(part.blob.digest, part)
         if known.blob != part.blob:
             raise IntegrityError(
@@ -72,7 +72,8 @@ def parts_of_lock(lock: Lock, platforms: Collection[LockedPlatform], store: Blob
     return tuple(parts.values())
 
 
-def _parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> Iterator[Part]:
+def iterate_parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> Iterator[Part]:
+    """Yield what ``parts_of_lock`` returns, blobs that are named twice also twice. Raise as it does."""
     for one in named(lock):
         if one.platform is not None and one.platform not in platforms:
             continue
@@ -109,13 +110,14 @@ def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlat
     return whole
 
 
-def check_parts(parts: Collection[Part], listed: Mapping[Digest, int]) -> None:
-    """Nothing, where a bundle lists ``parts`` and nothing else, in their sizes.
+def check_parts(parts: Iterable[Part], listed: Mapping[Digest, int]) -> None:
+    """Raise unless a bundle lists ``parts`` and nothing else, in their sizes. Holds what is listed, not the parts.
 
     Raises:
         IntegrityError: a part is missing, or listed with another size.
         BundleError: more is listed.
     """
+    left = set(listed)
     for part in parts:
         size = listed.get(part.blob.digest)
         if size is None:
@@ -124,7 +126,8 @@ def check_parts(parts: Collection[Part], listed: Mapping[Digest, int]) -> None:
             raise IntegrityError(
                 f"{part.name} has {size} bytes, and the lock says {part.blob.size}", where=part.name, next_step=_AGAIN
             )
-    for digest in sorted(listed.keys() - {part.blob.digest for part in parts}):
+        left.discard(part.blob.digest)
+    for digest in sorted(left):
         raise BundleError(f"the bundle brings {digest}, which nothing in it names", where=digest, next_step=_AGAIN)
 
 

@@ -5,7 +5,7 @@ lock read here and written again is the same lock. The text is a function of the
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -20,6 +20,8 @@ from registry.names import Kind
 
 SCHEMA = (1, 1)
 """Major and minor version of what is understood here."""
+MOST_VALUES: Final = 300_000
+"""Values of a lock, as `toml.loads` counts them: those of 40,000 files."""
 FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
 """What is written: the minor version 1 added finished images, and a lock that names none says what it always said."""
 
@@ -198,7 +200,7 @@ def load(text: str, where: str) -> Lock:
         IntegrityError: its ``id`` is not its content's.
     """
     try:
-        document = toml.loads(text)
+        document = toml.loads(text, MOST_VALUES)
     except ValueError as error:
         raise InvalidInputError(
             f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_ONE

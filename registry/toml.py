@@ -13,26 +13,39 @@ from typing import Any, Final
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TOKEN: Final = re.compile(r""""[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'|#[^\n]*+""")
 MAX_KEY_PARTS: Final = 16
+_DOT_WEIGHT: Final = 8
+"""A part of a dotted key takes as much memory as so many other values."""
 _DEEP_KEY: Final = re.compile(rf"(?<![A-Za-z0-9_-])(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 Order = Sequence[str]
 """Keys in the order in which they are written; others follow by name."""
 
 
-def loads(text: str) -> dict[str, Any]:
+def loads(text: str, most: int | None = None) -> dict[str, Any]:
     """Parse TOML whose dotted keys have at most 16 parts, without multi-line strings.
 
     tomllib's memory and time grow with the square of the parts of a key. No file that is read here needs many.
 
+    Args:
+        text: The document.
+        most: The largest number of values. Keys, commas and brackets count; a dot outside of texts counts eight times.
+
     Raises:
-        ValueError: The text is not such TOML, or is nested too deep.
+        ValueError: The text is not such TOML, is nested too deep, or has more values.
     """
-    if _DEEP_KEY.search(_TOKEN.sub(_without_text, text)):
+    structure = _TOKEN.sub(_without_text, text)
+    if _DEEP_KEY.search(structure):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
+    if most is not None and _count_values(structure) > most:
+        raise ValueError(f"it has more than {most} values")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+
+
+def _count_values(structure: str) -> int:
+    return sum(map(structure.count, ",=[{")) + _DOT_WEIGHT * structure.count(".")
 
 
 def _without_text(token: re.Match[str]) -> str:

@@ -192,7 +192,7 @@ class EmbeddedRegistry:
         gone = None if evicted is None else _evicted_document(evicted)
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 
-    def import_bundle(self, path: Path, progress: "Progress") -> Brought:
+    def import_bundle(self, path: Path, progress: "Progress", most_files: int | None = None) -> Brought:
         from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
         from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
         from registry.bundled import not_brought  # noqa: PLC0415
@@ -200,7 +200,7 @@ class EmbeddedRegistry:
         with suppress(OSError):  # who reads the file says what is wrong with it
             open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
-        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch)
+        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, most_files)
         return Brought(
             found.lock.id,
             found.changed,

@@ -9,6 +9,12 @@ from artifacts.errors import InvalidInputError
 from artifacts.pieces import TooLargeError
 
 _JSON: Final = "application/json"
+MOST_VALUES: Final = 100_000
+"""Values of a body, where the route does not say ``most_values``. They are decoded while nothing else is answered."""
+MOST_LOCK_VALUES: Final = 400_000
+"""Values of a body with texts of locks, whose punctuation is counted, too."""
+MOST_RUN_VALUES: Final = 200_000
+"""Values of a body with the end of a run."""
 
 
 class UnreadableError(InvalidInputError):
@@ -63,11 +69,9 @@ class Asked(Request[Any, Any, Any]):
 
     async def _check_values(self) -> None:
         """Bound the values of a body before they are made: a list of empty mappings takes forty times its bytes."""
-        most = self.route_handler.opt.get("most_values")
-        if most is None:
-            return
+        most = self.route_handler.opt.get("most_values", MOST_VALUES)
         body = await self.body()
         if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
             raise TooLargeError(
-                f"the body has more than {most} values", next_step="list the files of a folder as one tree"
+                f"the body has more than {most} values", next_step="send fewer; list the files of a folder as one tree"
             )

@@ -34,7 +34,7 @@ from artifacts.store import BlobStore, mismatch
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-LARGEST_DOCUMENTS: Final = 64 << 20
+LARGEST_DOCUMENTS: Final = 16 << 20
 """Bytes that the documents of all roots may have together: they are held in memory."""
 _LARGEST_LAYOUT = 1 << 10
 _MOST_MANIFESTS = 1024
@@ -58,10 +58,10 @@ class Bundle:
     ``roots`` are in the order of the index. The bytes of blobs are not verified yet: ``store_into`` does it.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, most_files: int | None = None) -> None:
         self._path = path
         self._descriptor = descriptor
-        self._entries = entries(descriptor)
+        self._entries = entries(descriptor, most_files)
         decode_layout(self._whole(LAYOUT_FILE, self._entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
         index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), LARGEST_MANIFEST))
         self.warnings = index.warnings
@@ -186,10 +186,12 @@ _AGAIN = "copy or download the bundle again, or have it made again"
 
 
 @contextmanager
-def open_bundle(path: Path) -> Iterator[Bundle]:
-    """The bundle in the file ``path``, open as long as the context is held.
+def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
+    """Open the bundle in the file ``path`` as long as the context is held; its errors name ``path``.
 
-    What is wrong with it, found then or while the context is held, is said of ``path``.
+    Args:
+        path: The file.
+        most_files: The largest number of files in it, where that is not the format's own.
 
     Raises:
         InvalidInputError: there is no such file, or it is no bundle.
@@ -198,7 +200,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
     """
     with open_regular(path) as file, _said_of(path):
         try:
-            bundle = Bundle(path, file.fileno())
+            bundle = Bundle(path, file.fileno(), most_files)
         except OSError as error:
             raise unreadable(path, error) from error
         except RecursionError as error:

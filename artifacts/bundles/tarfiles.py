@@ -39,11 +39,15 @@ class Entry:
     size: int
 
 
-def entries(descriptor: int) -> dict[str, Entry]:
-    """Every file of the open tar by its name, in order.
+def entries(descriptor: int, most: int | None = None) -> dict[str, Entry]:
+    """Return every file of the open tar by its name, in order.
+
+    Args:
+        descriptor: The open tar.
+        most: The largest number of files, where that is not the format's own.
 
     Raises:
-        BundleError: it is no tar, or holds more than plain files of the layout, each once.
+        BundleError: it is no tar, holds more than plain files of the layout, each once, or more than ``most``.
         IntegrityError: it is cut short, or damaged behind its first file.
     """
     total = os.fstat(descriptor).st_size
@@ -55,6 +59,12 @@ def entries(descriptor: int) -> dict[str, Entry]:
             raise _refused(f"it holds {name} twice", name)
         if len(found) == _MOST_ENTRIES:
             raise _refused(f"it holds more than {_MOST_ENTRIES} files", name)
+        if len(found) == most:
+            raise BundleError(
+                f"the bundle has more than {most} files",
+                where=name,
+                next_step="import it with `benchlock bundle import` on the machine that has the registry's folder",
+            )
         start = place + BLOCK
         place = start + size + -size % BLOCK
         if place > total:

@@ -116,6 +116,10 @@ def _metric(metric: Metric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]} | batch
 
 
+_MOST_VALUES: Final = 200_000
+"""Values of a record. Decoded, a value takes up to a hundred times its bytes."""
+
+
 def decode_run(content: bytes, where: str) -> Run:
     """The run of a document that somebody else may have written, checked as any record that is stored.
 
@@ -123,6 +127,7 @@ def decode_run(content: bytes, where: str) -> Run:
         InvalidInputError: it is no such document, of another schema, or a record with a gap.
     """
     try:
+        _check_values(content, where)
         _check_schema(content, where)
         record = msgspec.json.decode(content, type=_Record)
         run = Run(_start(record), _end(record.end))
@@ -244,6 +249,11 @@ def _end(end: _End) -> RunEnd:
         timings=end.timings,
         details=end.details,
     )
+
+
+def _check_values(content: bytes, where: str) -> None:
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise _malformed(where, f"it has more than {_MOST_VALUES} values")
 
 
 def _check_schema(content: bytes, where: str) -> None:

@@ -9,6 +9,7 @@ from litestar import Litestar, Router, post, put
 from litestar.params import Body
 
 from api.dispatching import open_queue
+from api.http.asked import MOST_RUN_VALUES
 from api.http.documented import answers, content, example
 from api.http.guards import RUN
 from api.http.logs import log
@@ -67,7 +68,7 @@ def routes(service: Service) -> Router:
 
     @put(
         "/runs/{run_id:str}/end",
-        opt=RUN,
+        opt=RUN | {"most_values": MOST_RUN_VALUES},
         summary="End it",
         responses=answers(
             "unknown-name",

@@ -8,6 +8,7 @@ from litestar import Router, get, patch, post, put
 from litestar.params import Body, Parameter
 
 from api.dispatching import open_queue
+from api.http.asked import MOST_RUN_VALUES
 from api.http.documented import answers, content, example
 from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded, fit_page
@@ -251,7 +252,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
 
     @put(
         "/leases/{fence:str}/run",
-        opt=RUN,
+        opt=RUN | {"most_values": MOST_RUN_VALUES},
         request_max_body_size=largest,
         summary="Commit the run of a lease",
         responses=answers(

@@ -10,6 +10,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
+from api.http.asked import MOST_LOCK_VALUES
 from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, example, nothing
 from api.http.guards import READ, RUN
@@ -32,6 +33,7 @@ from registry.staleness import check_lock
 
 TOML = "application/toml"
 _ID = "sha256:"
+_VALUES = {"most_values": MOST_LOCK_VALUES}
 
 _LOCK = 'id = "sha256:1c2ab5b6…"\nschema = "1.0"\n…'
 REQUEST: Any = {
@@ -93,7 +95,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/locks",
-        opt=RUN | ASK,
+        opt=RUN | ASK | _VALUES,
         status_code=201,
         summary="Make a lock, or keep one",
         responses=answers(
@@ -154,7 +156,7 @@ def _questions(service: Service) -> list[Any]:
 
     @post(
         "/locks/check",
-        opt=READ | ASK,
+        opt=READ | ASK | _VALUES,
         status_code=200,
         summary="Does a lock still answer its request?",
         responses=answers(
@@ -170,7 +172,7 @@ def _questions(service: Service) -> list[Any]:
 
     @post(
         "/locks/why",
-        opt=READ | ASK,
+        opt=READ | ASK | _VALUES,
         status_code=200,
         summary="Why has a lock this version?",
         responses=answers("unknown-name", "integrity", body=True, success={200: content(wire.WhyTold, "Why.", _WHY)}),
@@ -181,7 +183,7 @@ def _questions(service: Service) -> list[Any]:
 
     @post(
         "/locks/diff",
-        opt=READ | ASK,
+        opt=READ | ASK | _VALUES,
         status_code=200,
         summary="What changed between two locks?",
         responses=answers(

@@ -1,6 +1,6 @@
 """Bundles that come in, bytes that are read again, garbage that is freed."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from litestar import Router, post
 from litestar.params import Body
@@ -18,6 +18,8 @@ from registry.lockfile import Lock, load
 
 SELDOM = ADMIN | {"rate": 10.0}
 """Each may read all that there is."""
+_MOST_FILES: Final = 1 << 16
+"""Files of a bundle: each of them takes memory while it is imported."""
 _DIGEST = "sha256:" + "0" * 64
 _BROUGHT = {
     "lock": _DIGEST,
@@ -97,7 +99,7 @@ def _taken_in(registry: Registry, embedded: EmbeddedRegistry, data: wire.BundleS
     digest = parse_digest(data.blob)
     with registry.store.writing():
         refuse_missing({digest: "the bundle"}, registry.store)
-        return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT))
+        return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT, _MOST_FILES))
 
 
 def _looked(registry: Registry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError, RefusedError
 from artifacts.readable import readable
 from evaluator.evidence.status import refuse_unverified
@@ -158,7 +159,7 @@ def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
     """
     for _, run in pairs:
         refuse_unverified(run.id, run.evidence)
-    turns = _turns([run for _, run in pairs])
+    turns = _turns(pairs)
     if turns is None:
         locks = list({lock.id: lock for lock, _ in pairs}.values())
         arms = [Arm(lock, tuple(run for other, run in pairs if other.id == lock.id)) for lock in locks]
@@ -172,16 +173,26 @@ def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
     return _compared(arms, turns[0].margins, interleaved=True)
 
 
-def _turns(runs: Sequence[Run]) -> list[Turn] | None:
-    """The turns of the runs, where all are of one comparison and every arm took part in the same rounds."""
-    found = [turn for turn in map(_turn, runs) if turn is not None]
-    if len(found) < len(runs) or len({turn.id for turn in found}) > 1:
+def _turns(pairs: Sequence[LockedRun]) -> list[Turn] | None:
+    """Return the turns of the runs; None unless they are all turns of one comparison.
+
+    A record states its own turn, so the turns must be consistent: the same margins in all of them, one lock per arm,
+    the first arm's lock as the control, one run per arm and round, and the same rounds in every arm.
+    """
+    found = [turn for turn in (_turn(run) for _, run in pairs) if turn is not None]
+    if len(found) < len(pairs) or any((turn.id, turn.margins) != (found[0].id, found[0].margins) for turn in found):
         return None
     rounds: dict[tuple[bool, int], list[int]] = {}
-    for turn in found:
+    locks: dict[int, set[Digest]] = {}
+    for turn, (lock, _) in zip(found, pairs, strict=True):
         rounds.setdefault((turn.control, turn.arm), []).append(turn.round)
+        locks.setdefault(turn.arm, set()).add(lock.id)
     alike = {tuple(sorted(numbers)) for numbers in rounds.values()}
-    return found if len(alike) == 1 and (False, 0) in rounds and len(rounds) > 1 else None
+    is_complete = len(alike) == 1 and (False, 0) in rounds and len(rounds) > 1
+    is_unique = all(len(set(numbers)) == len(numbers) for numbers in alike)
+    has_one_lock_each = all(len(ids) == 1 for ids in locks.values())
+    has_own_control = all(arm == 0 for control, arm in rounds if control)
+    return found if is_complete and is_unique and has_one_lock_each and has_own_control else None
 
 
 def _turn(run: Run) -> Turn | None:

@@ -6,7 +6,7 @@ record: in this process, and of a record that agrees also in a folder of the reg
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock as Mutex
@@ -32,7 +32,7 @@ PEAK_LOGS: Final = "peak-loadgen-detail"
 FOLDER: Final = "evidence"
 """The folder in a registry's home: labels while they are read, and which records agreed."""
 SCRATCH: Final = f"{FOLDER}/labels"
-_VERIFIED: Final = "verified-3"
+_VERIFIED: Final = "verified-4"
 """The number grows when the comparison finds more."""
 _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20
@@ -125,10 +125,8 @@ class Examiner:
         from registry.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
 
         lock = load(self._lock_text(run.start.lock), run.start.lock)
-        try:
+        with _as_contradiction():
             check_fit(run, lock)
-        except IntegrityError as error:
-            raise ContradictionError(error.what, where=error.where, next_step=error.next_step) from error
         return lock
 
     def _recall(self, run: Run) -> EvidenceStatus | None:
@@ -156,6 +154,15 @@ class Examiner:
 
 class ContradictionError(IntegrityError):
     """A record contradicts itself, its lock or its evidence."""
+
+
+@contextmanager
+def _as_contradiction() -> Iterator[None]:
+    """Raise an ``IntegrityError`` of a comparison as ``ContradictionError``, which is no damage."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise ContradictionError(error.what, where=error.where, next_step=error.next_step) from error
 
 
 def find_reasons(
@@ -188,13 +195,18 @@ def find_reasons(
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
     from evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
+    from evaluator.runner.agreement import check_agreement  # noqa: PLC0415 - as above
     from evaluator.runner.verification import read_manifests  # noqa: PLC0415
 
     facts = ("os", "arch", "device", "python")
     place = [run.start.platform.get(fact) for fact in facts]
     for platform in lock.image.platforms:
         if [getattr(platform, fact) for fact in facts] == place:
-            manifests = read_manifests(lock, store) if run.end is not None and run.end.blobs else {}
+            if run.end is None or not run.end.blobs:
+                return Subject(lock, platform, {})
+            manifests = read_manifests(lock, store)
+            with _as_contradiction():
+                check_agreement(lock, platform, manifests)
             return Subject(lock, platform, manifests)
     raise ContradictionError(f"{run.id} ran on a platform that its lock does not have", where=run.id)
 

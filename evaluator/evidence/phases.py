@@ -1,5 +1,6 @@
 """Timed phases, read back from their raw samples and LoadGen's log."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from registry.lockfile import Lock
 
 LARGEST_SAMPLES: Final = 512 << 20
 LARGEST_LOG: Final = 64 << 20
+LARGEST_ACCOUNT: Final = 16 << 10
+"""Bytes of what the result states of a phase, as JSON: lists leave out what is larger, LoadGen's verdict with it."""
 _CLOSE: Final = 1e-9
 _NEEDED: Final = ("start_ns", "end_ns", "index", "preempted")
 
@@ -73,6 +76,8 @@ class PhaseReader:
         """
         if stated is None:
             return None
+        _check_size(phase, stated)
+        _check_size(phase, account)
         columns = self._read_columns(phase, stated)
         scenario, samples = self.lock.scenario, samples_of(columns)
         log = self._read_log(phase, account)
@@ -179,6 +184,16 @@ def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
     if name == "batch_sweep":
         return describe_sweep(columns)
     return describe_phase(columns, scenario.get("samples_per_query", 1))
+
+
+def _check_size(phase: Phase, document: Table | None) -> None:
+    """Raise where the result states more of a phase than a list of runs can show."""
+    if (size := len(json.dumps(document))) > LARGEST_ACCOUNT:
+        raise InvalidInputError(
+            f"the harness states {size} bytes about the {phase.name} phase, and at most {LARGEST_ACCOUNT} are read",
+            where=phase.name,
+            next_step="run the lock again",
+        )
 
 
 def _check_equal(where: str, stated: Table, found: Table) -> None:

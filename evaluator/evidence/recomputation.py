@@ -68,6 +68,8 @@ COPIED: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "lo
 """The keys of ``result.json`` that a record's details repeat."""
 SURROUNDINGS: Final = ("python", "threads")
 """The keys of its ``environment`` that they repeat."""
+_RESOLUTION: Final = 1.05 * (1 + 1e-9)
+"""How many times the greatest rate that was answered the least rate that was not is at most."""
 _SCOPES: Final = ("thread", "process")
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
@@ -331,10 +333,13 @@ class _Evidence:
             raise InvalidInputError(f"the probes of the peak are malformed: {error}") from error
         if found != (peak.qps, peak.failed_qps):
             raise InvalidInputError(f"the harness says the peak is {peak.qps} queries/s, and its probes say {found[0]}")
+        if not peak.qps < peak.failed_qps <= peak.qps * _RESOLUTION:
+            raise InvalidInputError(f"the harness says the peak is between {peak.qps} and {peak.failed_qps} queries/s")
+        timed = [probe for probe in peak.probes if probe.get("phase") == PERFORMANCE.name]
         searched = [probe for probe in peak.probes if probe.get("phase") != PERFORMANCE.name]
-        for probe in peak.probes:
-            if probe.get("phase") == PERFORMANCE.name:
-                _check_probe(probe, reader.read_first_probe(probe["qps"]))
+        if len(timed) != 1:
+            raise InvalidInputError(f"the harness says that {len(timed)} probes of the peak are the performance phase")
+        _check_probe(timed[0], reader.read_first_probe(self.subject.lock.scenario["target_qps"]))
         logged = reader.read_probes([probe["qps"] for probe in searched])
         for probe, found_probe in zip(searched, logged or (), strict=logged is not None):
             _check_probe(probe, found_probe)

@@ -1,6 +1,7 @@
 """Whether a lock says of its artifacts what their manifests say; its id proves only that the lock was not changed."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from msgspec import UNSET
 
@@ -12,6 +13,8 @@ from registry.names import Kind
 
 Named = set[tuple[str, str]]
 """Paths of files, each with its SHA-256."""
+_LISTED: Final = ("model", "dataset")
+"""The kinds of which a lock lists every file."""
 
 
 def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kind, Manifest]) -> None:
@@ -35,7 +38,7 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
 def _faults(artifact: LockedArtifact, manifest: Manifest) -> Iterator[str]:
     if (artifact.name, artifact.version) != (manifest.name, manifest.version):
         yield f"the name {manifest.name}@{manifest.version}"
-    if artifact.files and not isinstance(manifest, Image):
+    if manifest.kind in _LISTED or (artifact.files and not isinstance(manifest, Image)):
         locked = {(file.path, file.sha256) for file in artifact.files}
         for path, sha256 in sorted(locked ^ _files(manifest)):
             yield f"{'no' if (path, sha256) in locked else 'another'} {path} with the digest sha256:{sha256}"

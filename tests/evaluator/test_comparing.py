@@ -211,6 +211,41 @@ def test_a_record_that_says_nothing_of_a_comparison_is_of_none(part_of: Any) -> 
     assert not compare_runs([(A, run), (B, timed(B, 0.001))]).interleaved
 
 
+def turn(arm: int, number: int, *, control: bool = False, margin: float = 0.05) -> dict[str, Any]:
+    margins = {"latency_p50": margin}
+    return {"kind": "comparison", "id": "x", "round": number, "rounds": 2, "arm": arm} | {
+        "control": control,
+        "margins": margins,
+    }
+
+
+TURNS = [
+    (A, turn(0, 1)), (B, turn(1, 1)), (A, turn(0, 1, control=True)),
+    (A, turn(0, 2)), (B, turn(1, 2)), (A, turn(0, 2, control=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "forged", "is_interleaved"),
+    [
+        (0, (A, turn(0, 1)), True),
+        (3, (B, turn(0, 2)), False),
+        (5, (B, turn(0, 2, control=True)), False),
+        (3, (A, turn(0, 1)), False),
+        (4, (B, turn(1, 2, margin=100.0)), False),
+    ],
+    ids=["honest", "another lock in an arm", "another lock as control", "a round twice", "another margin"],
+)
+def test_turns_that_contradict_each_other_are_no_comparison(
+    number: int, forged: tuple[Lock, dict[str, Any]], *, is_interleaved: bool
+) -> None:
+    """A record states its own turn: figures of one lock must not count as those of another."""
+    turns = [*TURNS[:number], forged, *TURNS[number + 1 :]]
+    found = compare_runs([(lock, timed(lock, 0.001, part_of)) for lock, part_of in turns])
+    assert found.interleaved == is_interleaved
+    assert all(run.start.lock == arm.lock.id for arm in found.arms for run in arm.runs)
+
+
 def test_runs_of_another_host_are_not_comparable() -> None:
     found = compare_runs([(A, timed(A, 0.001)), (B, recorded(lock=B.id, kernel="Linux 7"))])
     (reason,) = found.reasons

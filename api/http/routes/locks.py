@@ -22,6 +22,8 @@ from api.wire import locks as wire
 from api.wiring import Registry
 from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
+from evaluator.runner.agreement import check_agreement
+from evaluator.runner.verification import read_manifests
 from registry.accepting import refuse_missing
 from registry.difference import diff
 from registry.lockfile import Lock, dump, load
@@ -218,12 +220,27 @@ def _locked(service: Service, data: wire.Given) -> wire.KeptLock:
         kept = load(data.text, "text")
         with registry.store.writing():
             refuse_missing(_of_every_run(kept), registry.store)
+            _check_artifacts(kept, registry)
             registry.catalogue.put_lock(kept)
         return wire.kept_on_wire(kept, dump(kept))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
     made, warnings = make_lock(registry, request, wire.preferences_of(data.preferences))
     return wire.kept_on_wire(made, dump(made), warnings)
+
+
+def _check_artifacts(lock: Lock, registry: Registry) -> None:
+    """Raise unless the lock says of its artifacts what their manifests and the catalogue say.
+
+    Raises:
+        IntegrityError: The files, the split or the environment are not those of the manifests.
+        VersionTakenError: A version is published here with other content.
+    """
+    manifests = read_manifests(lock, registry.store)
+    for platform in lock.image.platforms:
+        check_agreement(lock, platform, manifests)
+    for manifest in manifests.values():
+        registry.catalogue.would_change(manifest)
 
 
 def _of_every_run(lock: Lock) -> Mapping[Digest, str]:

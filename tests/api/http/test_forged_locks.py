@@ -1,0 +1,87 @@
+"""Locks that give names of published artifacts to other files: they are refused, and their figures are withheld."""
+
+import io
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.wire.runs import begun_on_wire, over_on_wire
+from api.wiring import Registry
+from registry.lockfile import Lock, dump, read
+from registry.manifests.identity import content
+from tests.api.http.conftest import Client
+from tests.support.evidence import IDX, make_run
+from tests.support.variants import Variant, variant
+
+HARNESS = "a harness"
+OTHER_LABELS = IDX["dataset/labels.idx"][:-2] + bytes([2, 1])
+
+
+def with_labels(labels: bytes) -> Variant:
+    return variant({"files": IDX | {"dataset/labels.idx": labels}, "harness": HARNESS})
+
+
+@pytest.fixture
+def published(registry: Registry) -> Variant:
+    shelf = with_labels(IDX["dataset/labels.idx"])
+    shelf.publish(registry.catalogue, registry.store)
+    for blob in (HARNESS.encode(), OTHER_LABELS):
+        registry.store.put(io.BytesIO(blob))
+    return shelf
+
+
+def forge_labels(lock: Lock) -> Lock:
+    """Return the lock with other labels among the files of the published dataset."""
+    forged = next(file for file in with_labels(OTHER_LABELS).lock.dataset.files if file.path == "labels.idx")
+    document: dict[str, Any] = deepcopy(dict(lock.document))
+    for file in document["dataset"]["files"]:
+        if file["path"] == "labels.idx":
+            file["sha256"] = forged.sha256
+    return read(document, "forged")
+
+
+def test_a_lock_with_other_labels_than_its_dataset_is_refused(client: Client, published: Variant) -> None:
+    refused = client.post("/v1/locks", json={"text": dump(forge_labels(published.lock))})
+    assert refused.status_code == 422, refused.text
+    assert "the lock and the manifest of dataset/digits@1.0.0 disagree" in refused.json()["detail"]
+    assert client.post("/v1/locks", json={"text": dump(published.lock)}).status_code == 201
+
+
+@pytest.mark.usefixtures("published")
+def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Client, registry: Registry) -> None:
+    """Its own manifest says the same, and is not the one that has the name here."""
+    forged = with_labels(OTHER_LABELS)
+    for manifest in forged.manifests.values():
+        registry.store.put(io.BytesIO(content(manifest)))
+    refused = client.post("/v1/locks", json={"text": dump(forged.lock)})
+    assert refused.status_code == 409, refused.text
+    assert "dataset/digits@1.0.0 is published with other content" in refused.json()["detail"]
+
+
+def test_a_lock_without_the_files_of_its_dataset_is_refused(client: Client, published: Variant) -> None:
+    document: dict[str, Any] = deepcopy(dict(published.lock.document))
+    del document["dataset"]["files"]
+    refused = client.post("/v1/locks", json={"text": dump(read(document, "forged"))})
+    assert refused.status_code == 422, refused.text
+
+
+def test_a_run_of_such_a_lock_is_refused_and_its_figures_are_withheld(
+    client: Client, registry: Registry, published: Variant
+) -> None:
+    """However the lock came to be there: by a version that did not compare it, for example."""
+    forged = forge_labels(published.lock)
+    registry.catalogue.put_lock(forged)
+    run = make_run(forged, registry.store, right=2)
+    assert run.end is not None
+    assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(run.start))).status_code == 201
+    path = f"/v1/runs/{run.id.removeprefix('run/')}"
+    refused = client.put(f"{path}/end", json=msgspec.to_builtins(over_on_wire(run.end)))
+    assert refused.status_code == 422, refused.text
+    registry.records.finish(run.id, run.end)
+    found = registry.examiner.examine(registry.records.get(run.id))
+    assert found.evidence is not None
+    assert found.end is not None
+    assert (found.evidence.state, found.end.metrics) == ("contradicted", ())
+    assert "disagree" in found.evidence.reasons[0]

@@ -34,13 +34,25 @@ def write(folder: Path) -> None:
 
 
 def _text(wanted: type[msgspec.Struct]) -> str:
-    schema: dict[str, Any] = {"$schema": _DIALECT} | msgspec.json.schema(wanted)
+    schema: dict[str, Any] = {"$schema": _DIALECT} | _without_discriminators(msgspec.json.schema(wanted))
     for name, definition in schema["$defs"].items():
         if name.endswith("Step"):
             definition |= {"minProperties": 1, "maxProperties": 1}
         elif name == AskedAccelerator.__name__:
             definition |= {"minProperties": 1}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Return a schema without ``discriminator``: OpenAPI has the keyword, JSON Schema does not."""
+    if isinstance(node, dict):
+        is_union = "anyOf" in node
+        return {
+            key: _without_discriminators(value)
+            for key, value in node.items()
+            if not (is_union and key == "discriminator")
+        }
+    return [_without_discriminators(one) for one in node] if isinstance(node, list) else node
 
 
 if __name__ == "__main__":

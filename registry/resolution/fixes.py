@@ -113,10 +113,11 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
         case "prereleases":
             for size in range(1, len(KINDS) + 1):
                 yield from (sorted({*question.prereleases, *kinds}) for kinds in combinations(KINDS, size))
-        case "image" if question.image is not None:
-            yield None
         case "image":
-            yield {"name": loosest.image.name, "version": str(loosest.image.version)}
+            if question.image is not None:
+                yield None
+            if question.image is None or question.image.name != loosest.image.name:
+                yield {"name": loosest.image.name, "version": str(loosest.image.version)}
         case "hardware":
             yield from _platforms(search, question)
         case _:

@@ -109,7 +109,7 @@ def send(site: Site, client: httpx.Client, content: bytes) -> bool:
         if seen is None:
             time.sleep(0.05)
             continue
-        reached = int(seen.headers["range"].partition("-")[2]) + 1
+        reached = int(seen.headers.get("range", "0--1").partition("-")[2]) + 1
         at = 0 if reached == 1 and at == 0 else reached
     return False
 

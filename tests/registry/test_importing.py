@@ -90,6 +90,13 @@ def test_the_native_text_is_refused_at_its_first_todo(path: Path) -> None:
     assert caught.value.where == f"native.yaml, line {first.line}"
 
 
+def test_a_base_url_without_a_graph_is_reported() -> None:
+    text = (CASES / "classification.yml").read_text()
+    emptied = re.sub(r"graph_path: .*", "graph_path: ''", text)
+    (found,) = [one for one in imported(emptied).findings if one.code == "base-url"]
+    assert found.what.endswith("is the base of no file: graph_path is empty")
+
+
 def test_the_second_of_two_equal_names_is_told_of_the_first() -> None:
     text = (CASES / "paper-whole.yml").read_text()
     other = text.replace("version: 2.0.0", "version: 2.1.0")

@@ -1,8 +1,9 @@
 """The JSON Schemas in the documentation are those of the types."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -28,6 +29,53 @@ def test_every_mapping_is_closed_and_every_reference_leads_somewhere(name: str) 
     assert all(one["additionalProperties"] is False for one in schema["$defs"].values())
     wanted = {part.split('"')[0] for part in generate()[name].split("#/$defs/")[1:]}
     assert wanted == set(schema["$defs"])
+
+
+NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+OBJECTS: Final = ("properties", "required", "additionalProperties", "propertyNames", "patternProperties")
+APPLIES_TO: Final = {
+    **{key: frozenset({"number", "integer"}) for key in NUMBERS},
+    **{key: frozenset({"string"}) for key in ("minLength", "maxLength", "pattern")},
+    **{
+        key: frozenset({"array"}) for key in ("minItems", "maxItems", "items", "prefixItems", "uniqueItems", "contains")
+    },
+    **{key: frozenset({"object"}) for key in (*OBJECTS, "minProperties", "maxProperties")},
+}
+KEYWORDS: Final = {
+    *APPLIES_TO,
+    *("$schema", "$id", "$ref", "$defs", "$comment", "type", "enum", "const", "anyOf", "oneOf", "allOf", "not"),
+    *("title", "description", "default", "examples", "format", "deprecated"),
+}
+
+
+def strictness(schema: Any, place: str, inherited: frozenset[str] = frozenset()) -> Iterator[str]:  # noqa: ANN401
+    """What ajv refuses of a schema in its strict mode: unknown keywords, ones that need a type, tuples without end."""
+    if not isinstance(schema, dict):
+        return
+    stated = schema.get("type", ())
+    types = frozenset({stated} if isinstance(stated, str) else stated)
+    if len(types) > 1:
+        yield f"{place}: several types"
+    types = types or inherited
+    yield from (f"{place}: unknown keyword {key}" for key in schema if key not in KEYWORDS)
+    yield from (
+        f"{place}: {key} without its type" for key in schema if key in APPLIES_TO and not APPLIES_TO[key] & types
+    )
+    if "prefixItems" in schema and not {"minItems", "maxItems"} <= set(schema):
+        yield f"{place}: a tuple without its length"
+    for key in ("properties", "$defs", "patternProperties"):
+        for name, one in schema.get(key, {}).items():
+            yield from strictness(one, f"{place}/{key}/{name}")
+    for key in ("items", "additionalProperties", "propertyNames", "contains"):
+        yield from strictness(schema.get(key), f"{place}/{key}")
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for index, one in enumerate(schema.get(key, ())):
+            yield from strictness(one, f"{place}/{key}/{index}", types if key != "prefixItems" else frozenset())
+
+
+@pytest.mark.parametrize("name", sorted(generate()))
+def test_schemas_keep_the_rules_of_strict_validators(name: str) -> None:
+    assert list(strictness(json.loads(generate()[name]), "#")) == []
 
 
 def test_a_step_is_exactly_one_key() -> None:

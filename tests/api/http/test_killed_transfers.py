@@ -265,7 +265,7 @@ def test_what_came_of_a_piece_that_breaks_off_is_kept(served: Served, headers: s
         connection.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert b" 20" not in answer.partition(b"\r\n")[0]
-    until(lambda: httpx.get(f"{served.url}{location}").headers["range"] == "0-399")
+    until(lambda: httpx.get(f"{served.url}{location}").headers.get("range") == "0-399")
     url = f"{served.url}{location}"
     until(lambda: httpx.patch(url, content=b"more", headers={"content-range": "400-403"}).status_code == 202)
 

@@ -53,3 +53,24 @@ def test_a_conflict_is_another_error_than_an_unknown_name() -> None:
     assert UnknownNameError.code == "unknown-name"
     assert not issubclass(ConflictError, UnknownNameError)
     assert issubclass(ConflictError, BenchlockError)
+
+
+def test_another_image_is_proposed_where_leaving_it_out_would_not_do() -> None:
+    """The other image is yanked, so that only its name and version let it in."""
+    provided = {"provides": "onnxruntime 1.0.0"}
+    universe = Universe(
+        candidates(
+            {
+                "model/m": {"1.0.0": {"requires": {"framework/onnxruntime": "^1.0"}}},
+                "dataset/d": {"1.0.0": {}},
+                "framework/onnxruntime": {"1.0.0": {}},
+                "image/asked": {"1.0.0": provided | {"platforms": ["linux/arm64/cpu"]}},
+                "image/other": {"1.0.0": provided | {"platforms": ["linux/amd64/cpu"], "yanked": "slow"}},
+            }
+        )
+    )
+    with pytest.raises(ConflictError) as caught:
+        resolve(question({"model": "m *", "dataset": "d *", "image": "asked *"}), universe, {})
+    assert {"image": {"name": "other", "version": "1.0.0"}} in [
+        one["changes"] for one in caught.value.conflict["fixes"]
+    ]

@@ -154,6 +154,6 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
 
 def _is_same(found: object, expected: object) -> bool:
     """Compare a setting; LoadGen writes six digits of a number that is not whole."""
-    if isinstance(expected, str) or not isinstance(found, int | float) or not isinstance(expected, int | float):
-        return found == expected
+    if isinstance(found, bool) or not isinstance(expected, float) or not isinstance(found, int | float):
+        return type(found) is type(expected) and found == expected
     return math.isclose(found, expected, rel_tol=1e-5)

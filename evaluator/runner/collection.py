@@ -218,7 +218,9 @@ class Settlement:
                 if self._collector.excess is not None:
                     self._container.kill()
                     return
-                self.cpu = self._container.cpu_seconds()
-                self._container.terminate()
+                try:
+                    self.cpu = self._container.cpu_seconds()
+                finally:
+                    self._container.terminate()
             except UnavailableError:  # it ended meanwhile, or ends by itself within a minute
                 _log.debug("a container cannot be settled", exc_info=True)

@@ -77,7 +77,7 @@ def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
     path, start = f"/v1/leases/{lease.fence}", start_of(lock)
     end = msgspec.to_builtins(over_on_wire(CANCELLED))
     with TestClient(app, raise_server_exceptions=False) as client:
-        assert client.get("/v1/jobs").json()["code"] == "busy"
+        assert client.get(f"/v1/locks/{lock.id}").json()["code"] == "busy"
         assert client.patch(path, json={"phase": "measuring"}).json() == {"answer": "keep"}
         assert client.get(path).json() == {"holds": True}
         assert client.post(f"{path}/run", json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200

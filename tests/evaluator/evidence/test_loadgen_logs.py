@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from artifacts.errors import BenchlockError, InvalidInputError
-from evaluator.evidence.logs import read_detail_log, read_probe_logs
+from evaluator.evidence.logs import check_settings, read_detail_log, read_probe_logs
 from evaluator.evidence.phases import PERFORMANCE, PhaseReader
 from evaluator.harness.account import compare_log, describe_account, describe_phase
-from evaluator.harness.loadgen_log import SEPARATOR, read_log
+from evaluator.harness.loadgen_log import SEPARATOR, Log, read_log
 from evaluator.statistics.timing import Performance
 from registry.lockfile import Lock
 from tests.support.evidence import CURRENT
@@ -149,6 +149,16 @@ def changed(key: str, value: str) -> bytes:
     before = json.dumps(entry["value"])
     lines[numbers[0]] = lines[numbers[0]].replace(f'"value": {before},'.encode(), f'"value": {value},'.encode())
     return b"\n".join(lines)
+
+
+def test_a_seed_is_compared_exactly() -> None:
+    scenario = {"name": "single_stream", "min_duration": 1.0}
+    found = {"scenario": "SingleStream", "test_mode": "PerformanceOnly", "qsl_rng_seed": 3066443479}
+    log = Log("4.1", valid=True, errors=(), settings=found, results={})
+    with pytest.raises(
+        InvalidInputError, match="LoadGen ran with qsl_rng_seed 3066443479, and the lock says 3066443478"
+    ):
+        check_settings("log", log, scenario | {"seeds": {"qsl": 3066443478, "sample_index": 1, "schedule": 1}})
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
         "min_duration_ms": round(scenario["min_duration"] * 1000),
     }
     if scenario["name"] == "server":
-        expected["target_qps"] = scenario["target_qps"] if rate is None else rate
+        expected["target_qps"] = float(scenario["target_qps"] if rate is None else rate)
         expected["target_latency_ns"] = round(scenario["target_latency"] * 1e9)
     for name, value in expected.items():
         found = log.settings.get(name)

@@ -16,6 +16,7 @@ from api.http.logs import log
 from api.http.routes.runs import BEGUN, OVER, RunIn
 from api.http.routes.runs import RUN as RUN_EXAMPLE
 from api.http.service import Service
+from api.http.space import require_space
 from api.wire import runs as wire
 from api.wiring import Registry, now
 from artifacts.errors import BenchlockError
@@ -49,6 +50,7 @@ def routes(service: Service) -> Router:
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
         """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
+        require_space(service)
         await service.prompt.do(held.start, wire.start_of(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
 

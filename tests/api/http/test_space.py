@@ -9,6 +9,7 @@ from litestar.testing import TestClient
 
 from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
+from api.http.routes.runs import BEGUN
 from api.http.settings import Settings
 from api.wiring import DISK_RESERVE, UNNAMED_BYTES, Registry, open_reserve, open_tokens
 from artifacts.digest import digest_bytes
@@ -88,8 +89,10 @@ def test_a_full_disk_is_left_to_reading_and_to_the_ends_of_runs(
 
     leave(monkeypatch, RESERVE // 2 - 1)
     assert send(closed, b"more of a run", worker) == 507
+    assert closed.post("/v1/runs", json=BEGUN, headers=worker).json()["code"] == "low-space"
     leave(monkeypatch, RESERVE * 2)
     assert closed.post("/v1/artifacts", json=publication, headers=publisher).status_code == 201
+    assert closed.post("/v1/runs", json=BEGUN, headers=worker).json()["code"] == "incomplete-record"
     assert closed.get("/v1/ready").json()["status"] == "ok"
 
 

@@ -34,7 +34,7 @@ class Holds(Protocol):
         ...
 
     def forget_expired(self) -> None:
-        """Forget holds that have expired, once a collection has deleted what they held."""
+        """Forget holds that have expired, once a collection has deleted what they held and before it ends."""
         ...
 
     def count_bytes(self, owner: str) -> int:

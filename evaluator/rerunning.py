@@ -1,8 +1,10 @@
 """Running a lock again: which run it is held against, and what the comparison comes to."""
 
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -14,7 +16,7 @@ from evaluator.evidence.status import refuse_unverified
 from evaluator.records.comparison import host_differences
 from evaluator.records.kept import KeptRuns
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
-from evaluator.records.runs import Run
+from evaluator.records.runs import DamagedRun, Run, RunId
 from evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
 from evaluator.runner.trust import mark_run
 from evaluator.runner.verification import read_manifests
@@ -24,8 +26,14 @@ from registry.manifests import Model
 PREDICTIONS = "predictions"
 REPEATS = 12
 """New runs of a rerun whose request states an ``equivalence``, unless a number is named."""
-_MOST = 100
-"""Runs of a lock that are looked through, the newest first."""
+_PAGE: Final = 100
+"""Summaries of runs that are read at once."""
+_MOST_SUMMARIES: Final = 1_000
+"""Summaries of a lock's runs that are looked through, the newest first."""
+_MOST_EXAMINED: Final = 100
+"""Runs that are examined for a side, the newest first. Only a whole record says on which host it was."""
+_MOST_COUNTED: Final = 40
+"""Runs of a side that count beside the two that are compared: more narrow an interval little."""
 
 
 @readable
@@ -81,19 +89,60 @@ def find_sides(records: KeptRuns, lock: Lock, original: Run, again: Run) -> Side
     """Return the runs whose times say whether ``again`` reproduces ``original``.
 
     With the original count the earlier runs of the lock that are done, on a host like the original's, and no reruns;
-    with the new run those of the same rerun.
+    with the new run those of the same rerun. Of each the newest count, and damaged ones are named.
     """
     if not margins_of(lock):
         return Sides((original,), (again,))
-    part = _part_of(again)
-    listed = records.list(lock=lock.id, outcome="done", limit=_MOST)
-    named = (original.id, again.id)
-    others = [records.get(run.id) for run in listed if run.id not in named]
-    same = [run for run in others if part is not None and (other := _part_of(run)) is not None and other.id == part.id]
-    reruns = sorted((again, *same), key=lambda run: run.id)
-    earlier = [run for run in others if _part_of(run) is None and run.id < reruns[0].id]
-    alike = [run for run in earlier if not host_differences(original, run)]
-    return Sides(tuple(sorted((original, *alike), key=lambda run: run.id)), tuple(reruns))
+    found = _find_candidates(records, lock, original, again)
+
+    def is_alike(run: Run) -> bool:
+        return _part_of(run) is None and not host_differences(original, run)
+
+    originals = (original, *_examine(records, found.earlier, is_alike))
+    reruns = (again, *_examine(records, found.same, lambda _: True))
+    return Sides(_in_order(originals), _in_order(reruns), tuple(found.damaged))
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Ids of runs that may be of a side by their summaries, the newest first, and of those that are damaged."""
+
+    earlier: list[RunId] = field(default_factory=list)
+    same: list[RunId] = field(default_factory=list)
+    damaged: list[RunId] = field(default_factory=list)
+
+
+def _find_candidates(records: KeptRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
+    """Look through summaries until enough earlier runs are found, beyond all runs of other reruns."""
+    part, found = _part_of(again), _Candidates()
+    before: RunId | None = None
+    for _ in range(0, _MOST_SUMMARIES, _PAGE):
+        page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=_PAGE, examine=False)
+        for entry in page:
+            if isinstance(entry, DamagedRun):
+                found.damaged.append(entry.id)
+            elif entry.id in {original.id, again.id}:
+                continue
+            elif (other := _part_of(entry)) is None:
+                found.earlier.append(entry.id)
+            elif part is not None and other.id == part.id:
+                found.same.append(entry.id)
+        first = min(again.id, *found.same) if found.same else again.id
+        found.earlier = [run for run in found.earlier if run < first]
+        if len(page) < _PAGE or len(found.earlier) >= _MOST_EXAMINED:
+            break
+        before = page[-1].id
+    return found
+
+
+def _examine(records: KeptRuns, candidates: Iterable[RunId], counts: Callable[[Run], bool]) -> tuple[Run, ...]:
+    """Return the first of the candidates that count, as examined."""
+    examined = map(records.get, islice(candidates, _MOST_EXAMINED))
+    return tuple(islice(filter(counts, examined), _MOST_COUNTED))
+
+
+def _in_order(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: run.id))
 
 
 def _part_of(run: Run) -> Part | None:
@@ -121,12 +170,11 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
     for run in (original, again):
         refuse_unverified(run.id, run.evidence)
     agreed = _agreed(lock, original, again, store)
-    marked = Sides(
-        *(
-            tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
-            for side in (sides.originals, sides.reruns)
-        )
+    originals, reruns = (
+        tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
+        for side in (sides.originals, sides.reruns)
     )
+    marked = Sides(originals, reruns, sides.damaged)
     return judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, margins_of(lock), marked)
 
 

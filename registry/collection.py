@@ -25,11 +25,13 @@ def collect(
     more: Callable[[], Iterable[Digest]],
     *,
     dry_run: bool = False,
+    forget: Callable[[], None] = lambda: None,
 ) -> Collected:
     """Remove every blob that nothing names. ``more`` gives what others than the catalogue name: runs, say.
 
     What killed writers and interrupted fetches left goes too. Nothing is written meanwhile, and what is named is asked
-    only then: a draft that is being published is safe. A dry run changes nothing.
+    only then: a draft that is being published is safe. A dry run changes nothing. ``forget`` is
+    called at the end, while still nothing is written: it forgets what kept blobs for a while.
 
     Raises:
         IntegrityError: the listing of a tree is damaged, so that nobody knows what it names; nothing was removed.
@@ -46,6 +48,7 @@ def collect(
             store.sweep()
             for digest in garbage:
                 store.delete(digest)
+            forget()
     return Collected(garbage, size, leftovers)
 
 

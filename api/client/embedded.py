@@ -185,9 +185,8 @@ class EmbeddedRegistry:
             yield from self.records.live_digests()
             yield from uploads.held()
 
-        freed = collect(self.store, self.catalogue, live, dry_run=dry_run)
+        freed = collect(self.store, self.catalogue, live, dry_run=dry_run, forget=uploads.forget_expired)
         if not dry_run:
-            uploads.forget_expired()
             open_queue(self.opened).remove_unused_matches()
         gone = None if evicted is None else _evicted_document(evicted)
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)

@@ -11,6 +11,7 @@ import msgspec
 
 from api.client.catalogue import Resend, sent_again
 from api.client.conversation import Conversation
+from api.wire.cursors import cursor_of
 from api.wire.runs import (
     HideRequest,
     HideResult,
@@ -75,11 +76,17 @@ class RemoteRuns:
         return tuple(one for one in entries if isinstance(one, Run))
 
     def list_entries(
-        self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100
+        self,
+        *,
+        lock: Digest | None = None,
+        outcome: Outcome | None = None,
+        before: RunId | None = None,
+        limit: int = 100,
+        examine: bool = True,  # noqa: ARG002 - a server examines in any case
     ) -> tuple[Run | DamagedRun, ...]:
         """Return the entries of as many pages as are needed."""
         found: list[Run | DamagedRun] = []
-        cursor: str | None = None
+        cursor = None if before is None else cursor_of((before,))
         while len(found) < limit:
             wanted = min(limit - len(found), _PAGE)
             page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=wanted, cursor=cursor)

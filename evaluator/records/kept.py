@@ -20,7 +20,13 @@ class KeptRuns(Protocol):
         ...
 
     def list_entries(
-        self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100
+        self,
+        *,
+        lock: Digest | None = None,
+        outcome: Outcome | None = None,
+        before: RunId | None = None,
+        limit: int = 100,
+        examine: bool = True,
     ) -> tuple[Run | DamagedRun, ...]: ...
 
     def count(self, lock: Digest) -> int: ...

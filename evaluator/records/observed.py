@@ -1,4 +1,7 @@
-"""What the runner itself saw of a run whose times are self-reported: the bounds of these times."""
+"""What bounds the times of a run that are self-reported: the runner's clock and counters, and a number of queries.
+
+``seconds`` and ``cpu_seconds`` are the runner's; ``queries`` is the harness's own.
+"""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ from evaluator.records.runs import CONTAINER_CPU, Run
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What no code of the model could change.
+    """Time as the runner saw it, which no code of the model could change, and queries as the harness counted them.
 
     Attributes:
         seconds: From the start of the model's container or process to its end, by the runner's clock.

@@ -10,14 +10,14 @@ from evaluator.records.runs import CALLS, SELF_REPORTED, Json, Run, RunEnd
 
 _LARGEST_PART: Final = 16 << 10
 """Bytes of a part of a record, as JSON, beyond which the summary lacks it."""
-_PARTS: Final = (CALLS, SELF_REPORTED, "loadgen")
+_PARTS: Final = (CALLS, SELF_REPORTED, "loadgen", "part_of")
 
 
 def summarize(run: Run) -> Run:
     """Return the run as a list shows it.
 
     Without host, process, packages and blobs, with a short failure message, and of the details with those that say
-    whether the figures count.
+    whether the figures count, and to which rerun or repetition the run belongs.
     """
     start = replace(run.start, host={}, process={})
     return replace(run, start=start, end=None if run.end is None else _summarize_end(run.end))

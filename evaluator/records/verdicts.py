@@ -8,7 +8,7 @@ from typing import Literal
 from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import host_differences
 from evaluator.records.predictions import Agreed, Agreement
-from evaluator.records.runs import Run
+from evaluator.records.runs import Run, RunId
 from evaluator.records.validity import validity_of
 from evaluator.statistics.equivalence import Finding
 from evaluator.statistics.equivalence import judge as judge_ratio
@@ -45,10 +45,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The runs whose times are compared: those of the original's side, and the new ones."""
+    """The runs whose times are compared: those of the original's side, and the new ones.
+
+    ``damaged`` are the ids of runs that may be of a side, and whose records are damaged.
+    """
 
     originals: tuple[Run, ...]
     reruns: tuple[Run, ...]
+    damaged: tuple[RunId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -178,6 +182,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
     if times.reported and differences:
         times.reported.append(f"these times are not comparable: {'; '.join(differences)}")
     times.reported += _remarks(*{run.id: run for run in (original, rerun, *sides.originals, *sides.reruns)}.values())
+    times.reported += (f"the record of {run} is damaged, so its times do not count" for run in sides.damaged)
     return times
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from sqlalchemy import Engine, insert
 from artifacts.digest import Descriptor
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
+from evaluator import rerunning
 from evaluator.records.records import Records
-from evaluator.records.runs import Outcome, Run, RunEnd, new_run_id
+from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
 from evaluator.records.verdicts import Sides
 from evaluator.rerunning import PREDICTIONS, find_sides, judge_rerun, judge_reruns, latest_done, repeat_rerun
 from registry.catalogue.database import writing
@@ -155,6 +156,81 @@ def test_the_sides_are_the_earlier_runs_and_those_of_the_same_rerun(database: En
     found = find_sides(records, lock, original, made[2])
     assert [run.id for run in found.originals] == [run.id for run in earlier]
     assert [run.id for run in found.reruns] == [run.id for run in made]
+
+
+@pytest.fixture
+def equivalent(database: Engine) -> Lock:
+    """A lock that states an equivalence."""
+    lock = variant({"request": {"equivalence": {"latency_p50": 0.05}}}).lock
+    with writing(database) as connection:
+        columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
+        connection.execute(insert(locks).values(columns))
+    return lock
+
+
+class Counting(Records):
+    """Counts what is examined, and calls some records damaged."""
+
+    examined: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
+
+    def get(self, run: RunId) -> Run:
+        self.examined += (run,)
+        return super().get(run)
+
+    def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
+        for run in runs:
+            self.examined += (run.id,)
+            yield run
+
+    def _load_some(self, ids: Sequence[str]) -> tuple[Run | DamagedRun, ...]:
+        return tuple(
+            DamagedRun(one.id, "a damaged record") if one.id in self.damaged else one for one in super()._load_some(ids)
+        )
+
+
+def rerun_of(original: Run, identity: str, number: int) -> dict[str, Any]:
+    return {"kind": "rerun", "id": identity, "number": number, "of": 12, "original": original.id}
+
+
+def test_a_damaged_record_is_left_out_and_named(database: Engine, equivalent: Lock, store: LocalStore) -> None:
+    records = Counting(database)
+    earlier = [timed(records, equivalent, minute) for minute in range(3)]
+    again = timed(records, equivalent, 9)
+    records.damaged = (earlier[0].id,)
+    found = find_sides(records, equivalent, earlier[1], again)
+    assert [run.id for run in found.originals] == [earlier[1].id, earlier[2].id]
+    assert found.damaged == (earlier[0].id,)
+    verdict = judge_rerun(equivalent, earlier[1], again, store, found)
+    assert any(earlier[0].id in reason and "damaged" in reason for reason in verdict.reported)
+
+
+def test_reruns_never_hide_the_original_runs(
+    database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rerunning, "_PAGE", 4)
+    records = Counting(database)
+    earlier = [timed(records, equivalent, minute) for minute in range(3)]
+    for number in range(1, 10):
+        timed(records, equivalent, 10 + number, rerun_of(earlier[0], "another", number))
+    again = timed(records, equivalent, 30)
+    records.examined = ()
+    found = find_sides(records, equivalent, earlier[0], again)
+    assert [run.id for run in found.originals] == [run.id for run in earlier]
+    assert sorted(records.examined) == [run.id for run in earlier[1:]]
+
+
+def test_the_newest_runs_alone_are_examined(
+    database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rerunning, "_MOST_COUNTED", 2)
+    records = Counting(database)
+    earlier = [timed(records, equivalent, minute) for minute in range(6)]
+    again = timed(records, equivalent, 30)
+    records.examined = ()
+    found = find_sides(records, equivalent, earlier[0], again)
+    assert [run.id for run in found.originals] == [earlier[0].id, earlier[4].id, earlier[5].id]
+    assert sorted(records.examined) == [earlier[4].id, earlier[5].id]
 
 
 def test_a_request_without_an_equivalence_compares_two_runs(records: Records) -> None:

@@ -1,8 +1,10 @@
 """Disk space over HTTP: what is refused while the disk is nearly full or a token has too much that nothing names."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from litestar.testing import TestClient
@@ -16,6 +18,7 @@ from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError
 from artifacts.progress import SILENT
 from artifacts.space import DiskReserve, LowSpaceError, Space
+from artifacts.uploads import Uploads
 from registry.access.gate import Gate
 from registry.access.scopes import Scopes
 from tests.api.http.conftest import Client
@@ -110,6 +113,25 @@ def test_a_token_has_a_bound_on_bytes_that_nothing_names(
     assert send(closed, over, tokens["other"]) == 201
     EmbeddedRegistry(registry).collect(dry_run=True, local=False)
     assert send(closed, over, publisher) == 413
+
+
+def test_holds_are_forgotten_while_nothing_is_written(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, inside, seen = type(registry.store), list[bool](), list[bool]()
+    genuine = kind.collecting
+
+    @contextmanager
+    def collecting(store: Any) -> Iterator[None]:  # noqa: ANN401 - whichever store the registry has
+        with genuine(store):
+            inside.append(True)
+            yield
+        inside.clear()
+
+    monkeypatch.setattr(kind, "collecting", collecting)
+    monkeypatch.setattr(Uploads, "forget_expired", lambda _: seen.append(bool(inside)))
+    EmbeddedRegistry(registry).collect(dry_run=True, local=False)
+    assert seen == []
+    EmbeddedRegistry(registry).collect(dry_run=False, local=False)
+    assert seen == [True]
 
 
 def test_a_bundle_needs_the_space_that_it_takes(

@@ -52,10 +52,12 @@ def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunI
     commands.done("backup", tmp_path / "backup")
     before = (tmp_path / "backup" / "database.sqlite").read_bytes()
     change(open_engine(commands.registry / FILE), f"UPDATE run_metrics SET value = 1 WHERE run = '{run}'")
-    for words in (["show", run], ["runs"], ["backup", str(tmp_path / "backup")]):
+    for words in (["show", run], ["backup", str(tmp_path / "backup")]):
         error = commands.error(4, *words)
         assert error["code"] == "damaged-database", words
         assert run in f"{error['message']} {error['where']}", words
+    listed = commands.call("runs")
+    assert (listed.code, [one["run"] for one in listed.document["damaged"]]) == (4, [run])
     assert (tmp_path / "backup" / "database.sqlite").read_bytes() == before
     answer = commands.call("verify", "--head", whole["head"])
     assert answer.code == 4

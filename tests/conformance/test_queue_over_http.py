@@ -40,11 +40,15 @@ globals().update({name: one for name, one in vars(suite).items() if name.startsw
 
 
 class Reached(HttpQueue):
-    """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it."""
+    """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it.
+
+    The upkeep of the queue is a part of the server's ``gc``, and no request of its own.
+    """
 
     def __init__(self, talk: Conversation, behind: Queue) -> None:
         super().__init__(talk)
         self.submit = behind.submit  # type: ignore[method-assign]
+        self.remove_unused_matches = behind.remove_unused_matches
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     behind = made.queue
     for resource in ("jobs", "leases", "held"):
         monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
-    monkeypatch.setattr("api.http.routes.leases._check_end", lambda *_: None)
+    monkeypatch.setattr("api.http.routes.leases._check_run", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
     catalogue = Catalogue(database, lambda: NOON)

@@ -48,7 +48,7 @@ class Reached(HttpQueue):
     def __init__(self, talk: Conversation, behind: Queue) -> None:
         super().__init__(talk)
         self.submit = behind.submit  # type: ignore[method-assign]
-        self.remove_unused_matches = behind.remove_unused_matches
+        self.remove_unused_matches = behind.remove_unused_matches  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from api.client.opening import open_remote
 from api.client.registry import Registry
 from api.wiring import open_registry
 from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, RefusedError, UnknownNameError
+from artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
 from artifacts.progress import SILENT
 from artifacts.store import read
 from evaluator.bundles import create_bundle
@@ -243,7 +243,7 @@ def test_a_bundle_brings_what_it_has_once(registry: Registry, asked: Request, tm
     assert (brought.lock, brought.changed, brought.blobs) == (lock.id, False, created.blobs)
     assert [one.changed for one in brought.artifacts] == [False] * 4
     (tmp_path / "none.tar").write_bytes(b"no bundle")
-    with pytest.raises(IntegrityError, match="cut short"):
+    with pytest.raises(InvalidInputError, match="this is no bundle"):
         registry.import_bundle(tmp_path / "none.tar", SILENT)
 
 

@@ -221,9 +221,10 @@ def test_a_detector_is_timed_and_answers_then_as_it_did_before(registry: Command
     metrics = {metric["name"]: metric for metric in ran["metrics"]}
     assert (ran["outcome"], metrics["map_50"]["value"]) == ("done", pytest.approx((1 + 67 / 101) / 2))
     for name in ("latency_p50", "latency_p90", "latency_p99"):
-        low, high = metrics[name]["ci"]
+        value = metrics[name]["value"]
+        low, high = (value if end is None else end for end in metrics[name]["ci"])  # null: too short a run to tell
         assert metrics[name]["n"] >= 400
-        assert 0 < low <= metrics[name]["value"] <= high
+        assert 0 < low <= value <= high
     audited = registry.done("show", ran["run"])["details"]["audits"]["answers"]
     assert audited["answers"] > 0
 

@@ -73,9 +73,10 @@ def _is_key(table: Table, name: str) -> bool:
 def test_rows_that_are_longer_already_stay_and_their_other_columns_change(database: Engine) -> None:
     with writing(database) as connection:
         command.downgrade(configure(connection), BEFORE)
-        known = inspect(connection).get_table_names()
-        for table in (one for one in EVERY if one.name in known):
-            values = row(table, "a")
+        schema = inspect(connection)
+        for table in (one for one in EVERY if one.name in schema.get_table_names()):
+            known = {column["name"] for column in schema.get_columns(table.name)}
+            values = {name: value for name, value in row(table, "a").items() if name in known}
             if table is run_ends:
                 values |= {"failure_message": "x" * 100_000}
             if table is jobs:

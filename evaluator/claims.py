@@ -105,8 +105,9 @@ def judge_claims(
     A claim states a band: its value, plus and minus its tolerance.
 
     * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
-      holds. Outside, it cannot be said where the interval still reaches the band: so few samples do not tell the two
-      apart, and the author may have counted others of the same kind (a version that the claim admits too).
+      holds. Outside, a claim about one version of the dataset does not hold: it is about the same samples, and there is
+      no sampling error. A claim about several versions cannot be said where the interval still reaches the band: its
+      author may have counted other samples of the same kind.
     * A time is decided by the interval over several runs, never by one run: inside the band the claim holds, outside it
       does not. Of runs that others disturbed neither can be said: they tell of the machine's state, not of the model.
       Nor of the peak that a single run found: beside it stands the bracket of that search, no interval.
@@ -147,10 +148,16 @@ def _judged(claim: Claim, measured: Metric) -> Judged:
         return Judged(claim, "holds", "the value on these samples is within the tolerance", measured)
     if not exact and _within((least, most), band):
         return Judged(claim, "holds", "the whole interval is within the tolerance", measured)
+    if exact and Constraint.parse(claim.dataset.version).pinned is not None:
+        reason = f"the value on these samples is {_side(measured, band)}"
+        return Judged(claim, "does not hold", reason, measured)
     if most < band[0] or least > band[1]:
         return Judged(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
     if exact:
-        few = f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed"
+        few = (
+            f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed, and the "
+            f"claim is about any version {claim.dataset.version}: name one version for an exact answer"
+        )
         return Judged(claim, "can't be said yet", few, measured)
     more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
     return Judged(claim, "can't be said yet", more, measured)

@@ -58,6 +58,34 @@ def test_quality_is_exact_on_the_samples_that_were_seen(
 
 
 @pytest.mark.parametrize(
+    ("version", "value", "tolerance", "answer", "reason"),
+    [
+        ("1.2.0", 0.9982, 0.0, "does not hold", "the value on these samples is below what is claimed, which is worse"),
+        ("=1.2.0", 0.9982, 0.0, "does not hold", "below"),
+        (">=1.2.0 <=1.2.0", 0.9962, 0.0, "does not hold", "above what is claimed, which is better"),
+        ("1.2.0", 0.9982, 0.001, "holds", "on these samples"),
+        ("1.2.0", 358 / 359, 0.0, "holds", "on these samples"),
+        ("^1.0", 0.9982, 0.0, "can't be said yet", "the claim is about any version ^1.0"),
+        ("1.2.0 || 1.3.0", 0.9982, 0.0, "can't be said yet", "name one version"),
+    ],
+)
+def test_a_claim_about_one_version_is_about_the_same_samples_and_has_no_sampling_error(
+    version: str, value: float, tolerance: float, answer: str, reason: str
+) -> None:
+    measured = Metric("top1", 358 / 359, "fraction", "higher", 359, Interval(0.9846, 0.9999), 1)
+    claim = {"metric": "top1", "value": value, "tolerance": tolerance, "dataset": ON | {"version": version}}
+    (found,) = judge_claims(model(claim), DATASET, (measured,))
+    assert (found.answer, found.measured) == (answer, measured)
+    assert reason in found.reason
+
+
+def test_a_claim_about_a_time_keeps_its_interval_where_one_version_is_named() -> None:
+    claim = {"metric": "latency_p50", "value": 0.0023, "tolerance": 0.0002, "dataset": ON | {"version": "1.2.0"}}
+    (found,) = judge_claims(model(claim), DATASET, (P50,), Conditions(runs=6))
+    assert found.answer == "can't be said yet"
+
+
+@pytest.mark.parametrize(
     ("value", "tolerance", "answer", "reason"),
     [
         (0.0020, 0.0002, "holds", "whole interval"),

@@ -14,6 +14,8 @@ from .job import Model, Step
 from .pipeline import Pipeline
 
 _OTHER_METHOD = {"bilinear": "bicubic"}
+_OF_SHORTER = ("shorter", "rounding")
+"""The arguments of a resize that keeps the ratio of the sides."""
 
 
 def unnoticed(model: Model, folder: Path, made: Sequence[Made]) -> list[str]:
@@ -33,7 +35,7 @@ def _variations(steps: Sequence[Step]) -> Iterator[tuple[str, tuple[Step, ...]]]
         for word, changes in _changes(step):
             yield word, (*before, replace(step, arguments={**step.arguments, **changes}), *after)
         if step.name == "resize" and "shorter" in step.arguments and after and after[0].name == "center_crop":
-            squashed = {name: value for name, value in step.arguments.items() if name != "shorter"}
+            squashed = {name: value for name, value in step.arguments.items() if name not in _OF_SHORTER}
             size = after[0].arguments.get("size")
             if size is not None:
                 squeezed = replace(step, arguments={**squashed, "size": size})

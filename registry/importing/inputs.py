@@ -5,6 +5,7 @@ from registry.importing.original import Original
 from registry.importing.outline import Lines, block, element, flow
 from registry.importing.paper import paper_input
 from registry.importing.pictures import (
+    ASK_ASPECT,
     Picture,
     decode_step,
     dimensions,
@@ -97,8 +98,7 @@ def _aspect_lines(port: Original) -> Lines:
     lines, notes = Lines(), port.notes
     if port.says("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
         what = "the aspect ratio is kept, and nothing says by what crop or margin"
-        ask = "write resize: {shorter: …} with center_crop, or pad"
-        lines.append(notes.todo(port.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ask))
+        lines.append(notes.todo(port.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT))
     for key, ask in (
         ("max_dimension", "no resize here goes by the longer side: write resize: {size: …}, or a python step"),
         ("min_dimension", "write resize: {shorter: …} if the shorter side is meant"),

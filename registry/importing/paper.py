@@ -5,7 +5,7 @@ from collections.abc import Callable
 from registry.importing.findings import shown
 from registry.importing.original import Original
 from registry.importing.outline import Lines, block, element, entry, flow
-from registry.importing.pictures import LAYOUTS, Picture, decode_step, resize_step, shape_lines
+from registry.importing.pictures import ASK_ASPECT, LAYOUTS, Picture, decode_step, resize_step, shape_lines
 from registry.importing.ports import DTYPES, Network, dtype_lines, name_lines
 
 _METHODS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
@@ -107,8 +107,7 @@ def _resize(step: Original, picture: Picture) -> Lines:  # noqa: ARG001
         what = (
             f"to {shown(size)} with the aspect ratio kept, by {method or 'no stated method'}; no crop or margin is said"
         )
-        ask = "write resize: {shorter: …} with center_crop, or pad"
-        return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ask)]
+        return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT)]
     if not _is_size(size):
         what = f"the dimensions {shown(size)} are not channels, height, width"
         todo = notes.todo(step.path("dimensions"), "dimensions", "resize", what, "write its arguments")

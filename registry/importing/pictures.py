@@ -7,10 +7,14 @@ from registry.importing.original import Original
 from registry.importing.outline import Lines, block, element, entry, flow
 
 LAYOUTS = {"CHW": "NCHW", "HWC": "NHWC", "NCHW": "NCHW", "NHWC": "NHWC"}
-COLORS = ("RGB", "BGR")
+COLORS = ("RGB", "BGR", "L")
 CHANNELS = (1, 3, 4)
 
 _SIDES = 3
+ASK_ASPECT = (
+    "write resize: {shorter: …} with center_crop, to which torchvision's transforms add rounding: down and "
+    "offset: half_even; or pad"
+)
 _ASK_RESIZE = "write method, antialias and, with antialias: false, coordinates"
 
 

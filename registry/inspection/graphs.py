@@ -30,7 +30,8 @@ class FoundTensor:
 
 @dataclass(frozen=True, slots=True)
 class FoundGraph:
-    """What a framework must be fed, and what it can be asked for."""
+    """What a framework must be fed, and what it can be asked for; ``producer`` is the tool that wrote the graph."""
 
     inputs: tuple[FoundTensor, ...]
     outputs: tuple[FoundTensor, ...]
+    producer: str = ""

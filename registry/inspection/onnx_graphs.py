@@ -13,6 +13,7 @@ _DTYPES = {
 }  # fmt: skip
 _OTHERS = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional"}
 """What a type may be that is no tensor's, by the field that says so."""
+_PRODUCER = 2
 _GRAPH = 7
 _EXTERNAL = 1
 _INSIDE: dict[str, dict[int, str]] = {
@@ -43,11 +44,12 @@ def read_graph(stream: BinaryIO, size: int) -> FoundGraph:
     Raises:
         MalformedError: it is no ONNX model.
     """
-    graph = _graph(whole(stream, size))
+    model = whole(stream, size)
+    graph = _graph(model)
     preset = {tensor.text(8) for tensor in graph.all(5)}
     preset |= {values.text(8) for sparse in graph.all(15) for values in sparse.all(1)}
     inputs = tuple(tensor for tensor in map(_tensor, graph.all(11)) if tensor.name not in preset)
-    return FoundGraph(inputs, tuple(map(_tensor, graph.all(12))))
+    return FoundGraph(inputs, tuple(map(_tensor, graph.all(12))), model.text(_PRODUCER))
 
 
 def external_files(stream: BinaryIO, size: int) -> tuple[External, ...]:

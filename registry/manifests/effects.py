@@ -34,6 +34,8 @@ def follow(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) ->
 
 
 def _decode_image(step: vocabulary.DecodeImage, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001 - all alike
+    if step.levels is not UNSET and not step.levels[0] < step.levels[1]:
+        raise place.at("levels").error("black is not less than white", "write [black, white], such as [0, 65535]")
     return Tensor((None, None, _CHANNELS[step.color]), "uint8", "HWC")
 
 
@@ -45,6 +47,8 @@ def _picture(tensor: Tensor, place: Place) -> None:
 def _resize(step: vocabulary.Resize, tensor: Tensor, place: Place) -> Tensor:
     _picture(tensor, place)
     _one_of(place, size=step.size, shorter=step.shorter)
+    if step.rounding is not UNSET and step.shorter is UNSET:
+        raise place.at("rounding").error("rounding applies to shorter, and size has nothing to round", "leave it out")
     if step.antialias and step.coordinates is not UNSET:
         raise place.at("coordinates").error("coordinates mean nothing with antialias: true", "leave it out")
     if not step.antialias:

@@ -34,6 +34,7 @@ Frequency = Annotated[float, Meta(ge=0, description="hertz")]
 Samples = Annotated[int, Meta(ge=1, description="samples of the signal")]
 Tokens = Annotated[int, Meta(ge=1, description="tokens")]
 Side = Literal["start", "end"]
+Rounding = Literal["down", "half_even"]
 
 
 class DecodeImage(Part, frozen=True, kw_only=True):
@@ -43,6 +44,13 @@ class DecodeImage(Part, frozen=True, kw_only=True):
     exif: Annotated[
         Literal["ignore", "apply"], Meta(description="whether the orientation that a file states is applied")
     ]
+    levels: (
+        Annotated[
+            tuple[float, float],
+            Meta(description="[black, white]: the values that become 0 and 255 in a file of more than 8 bits a sample"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Resize(Part, frozen=True, kw_only=True):
@@ -51,6 +59,13 @@ class Resize(Part, frozen=True, kw_only=True):
     size: Size | UnsetType = UNSET
     shorter: (
         Annotated[Pixels, Meta(description="pixels; the other side is round(side * shorter / shorter side)")]
+        | UnsetType
+    ) = UNSET
+    rounding: (
+        Annotated[
+            Rounding,
+            Meta(description="of the other side, only with shorter; absent: half_even; torchvision's is down"),
+        ]
         | UnsetType
     ) = UNSET
     method: Literal["nearest", "bilinear", "bicubic", "lanczos", "area"]
@@ -65,10 +80,17 @@ class Resize(Part, frozen=True, kw_only=True):
 
 
 class CenterCrop(Part, frozen=True, kw_only=True):
-    """The centre, of ``size`` or of a ``fraction`` of each side; offsets are rounded down."""
+    """The centre, of ``size`` or of a ``fraction`` of each side."""
 
     size: Size | UnsetType = UNSET
     fraction: Annotated[Fraction, Meta(description="of each side")] | UnsetType = UNSET
+    offset: (
+        Annotated[
+            Rounding,
+            Meta(description="how half of what is cut off is rounded; absent: down; torchvision's is half_even"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Cast(Part, frozen=True, kw_only=True):

@@ -14,13 +14,15 @@ from registry.inspection.graphs import FoundGraph
 from registry.inspection.safetensors import StoredTensor, read_header
 from registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
 from registry.outlining.given import Given, heading, name_of
-from registry.outlining.ports import port_lines
+from registry.outlining.ports import TORCHVISION, port_lines
 
 _SHOWN = 40
 _BY_ENDING = {
     ".onnx": "onnx", ".tflite": "tflite", ".lite": "tflite", ".safetensors": "safetensors", ".keras": "keras",
     ".h5": "hdf5", ".hdf5": "hdf5", ".pb": "frozen-graph", ".pt2": "torch-export",
 }  # fmt: skip
+_TORCHVISION = "/code/__torch__/torchvision/models/"
+"""Where a TorchScript archive holds the code of a network of torchvision."""
 _TORCH = (".pt", ".pth", ".th", ".bin", ".ckpt")
 
 
@@ -66,14 +68,18 @@ def form_of(path: Path) -> str | None:
 
 def _torch_form(path: Path) -> str:
     """A TorchScript archive holds its constants; what else ``torch.save`` writes is a pickle of weights, or of code."""
+    return "torchscript" if any(name.endswith("/constants.pkl") for name in _members(path)) else "state-dict"
+
+
+def _members(path: Path) -> list[str]:
+    """The names in an archive; none where it is no archive."""
     if not zipfile.is_zipfile(path):
-        return "state-dict"
+        return []
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+            return archive.namelist()
     except (OSError, zipfile.BadZipFile):
-        return "state-dict"
-    return "torchscript" if any(name.endswith("/constants.pkl") for name in names) else "state-dict"
+        return []
 
 
 def _describe(given: Given) -> _Described:
@@ -87,6 +93,8 @@ def _describe(given: Given) -> _Described:
     if form in readers:
         return readers[form](given)
     lines = _code(given.notes) if form in WEIGHTS_ALONE else []
+    if form == "torchscript" and any(_TORCHVISION in name for name in _members(given.path)):
+        lines = [f"# the network is torchvision's; {TORCHVISION}"]
     role = "weights" if form in WEIGHTS_ALONE else "graph"
     return _Described(form, None, lines, given.file(given.path, role))
 

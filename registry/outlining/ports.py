@@ -6,6 +6,8 @@ from registry.importing.findings import Notes, printable, shown
 from registry.importing.outline import Lines, block, element, entry, flow
 from registry.inspection.graphs import FoundGraph, FoundTensor, Size
 
+_PYTORCH = "pytorch"
+"""The producer that PyTorch's exporters write into an ONNX model."""
 _INPUT_TYPE = "write image, audio, text, tensor, constant or state"
 _OUTPUT_TYPE = (
     "write class-scores, class-index or mask, and below it label_offset (class index minus dataset label, 0 where they "
@@ -14,11 +16,20 @@ _OUTPUT_TYPE = (
 )
 _STEPS = "write the steps in their order; an image, audio or text begins with decode, a tensor may have none"
 _PICTURE_AXES = 4
+_RGB = 3
+TORCHVISION = (
+    "where torchvision's Resize(SIDE) and CenterCrop prepared the pictures: resize: {shorter: SIDE, rounding: down, "
+    "method: bilinear, antialias: true} and center_crop: {size: [HEIGHT, WIDTH], offset: half_even}"
+)
+"""The steps that give torchvision's pixels, of its transforms for evaluation."""
 
 
 def port_lines(graph: FoundGraph, notes: Notes, *, resized: bool) -> Lines:
     """``inputs`` and ``outputs``; ``resized`` says that the predictor can set a fixed batch axis."""
-    inputs = (_input(tensor, f"inputs[{index}]", notes, resized=resized) for index, tensor in enumerate(graph.inputs))
+    inputs = (
+        _input(tensor, f"inputs[{index}]", notes, resized=resized, producer=graph.producer)
+        for index, tensor in enumerate(graph.inputs)
+    )
     outputs = (_output(tensor, f"outputs[{index}]", notes) for index, tensor in enumerate(graph.outputs))
     return [*_listed("inputs", inputs, notes), *_listed("outputs", outputs, notes)]
 
@@ -30,7 +41,7 @@ def _listed(key: str, ports: Iterable[Lines], notes: Notes) -> Lines:
     return [notes.todo(key, f"no-{key}", key, "the graph declares none", "describe each")]  # type: ignore[arg-type]
 
 
-def _input(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Lines:
+def _input(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool, producer: str) -> Lines:
     unsaid = "the graph does not say what the tensor holds"
     lines = entry("name", tensor.name)
     lines.append(notes.todo(f"{path}.type", "input-type", "type", unsaid, _INPUT_TYPE))
@@ -44,7 +55,14 @@ def _input(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Li
     if tensor.quantization is not None:
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
         unsaid += f", only that its values stand for (x - {zero}) * {scale}"
-    return element([*lines, notes.todo(f"{path}.steps", "steps", "steps", unsaid, _STEPS)])
+    ask = f"{_STEPS}; {TORCHVISION}" if producer == _PYTORCH and _is_color_picture(tensor) else _STEPS
+    return element([*lines, notes.todo(f"{path}.steps", "steps", "steps", unsaid, ask)])
+
+
+def _is_color_picture(tensor: FoundTensor) -> bool:
+    return (
+        tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES and _RGB in (tensor.sizes[1], tensor.sizes[3])
+    )
 
 
 def _output(tensor: FoundTensor, path: str, notes: Notes) -> Lines:

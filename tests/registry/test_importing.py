@@ -261,3 +261,10 @@ def test_a_damaged_text_is_imported_or_says_where(stem: str, draw: st.DataObject
         read(found.text, "f.yaml")
     else:
         assert "f.yml" in str(found.error.where)
+
+
+@pytest.mark.parametrize("written", ["RGB", "bgr", "L"])
+def test_a_color_mode_that_a_message_would_propose_is_taken(written: str) -> None:
+    found = imported(TEXTS["grey-channels"].replace("color_mode: GRAY", f"color_mode: {written}"))
+    assert f"color: {written.upper()}" in found.text
+    assert not any(one.code == "color" for one in found.findings)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -278,3 +279,24 @@ def test_of_a_folder_of_idx_files_the_pictures_are_asked_for(tmp_path: Path) -> 
     with pytest.raises(InvalidInputError, match=r"mnist holds idx .*: t10k-images\.gz\n") as caught:
         outlined("dataset", folder, tmp_path)
     assert caught.value.next_step == "name one of these files itself"
+
+
+def test_a_pictures_network_that_pytorch_exported_is_asked_for_torchvisions_steps(tmp_path: Path) -> None:
+    model = graphs.model({"x": (TensorProto.FLOAT, ["batch", 3, 224, 224])})
+    path = tmp_path / "net.onnx"
+    for producer, proposed in (("pytorch", True), ("other", False)):
+        model.producer_name = producer
+        path.write_bytes(model.SerializeToString())
+        text = outlined("model", path, tmp_path).text
+        assert ("rounding: down" in text and "offset: half_even" in text) is proposed
+
+
+def test_a_torchscript_of_torchvision_is_asked_for_its_steps(tmp_path: Path) -> None:
+    for code, proposed in (("torchvision/models/resnet.py", True), ("net.py", False)):
+        path = tmp_path / "net.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("net/constants.pkl", b"")
+            archive.writestr(f"net/code/__torch__/{code}", b"")
+        text = outlined("model", path, tmp_path).text
+        assert ("rounding: down" in text) is proposed
+        assert "format: torchscript" in text

@@ -98,6 +98,7 @@ def _antialiased(resize: Step) -> bool:
         "method",
         "size",
         "shorter",
+        "rounding",
     }
 
 

@@ -1,7 +1,8 @@
 """Steps of pictures: decoding, and the sampling that Pillow does."""
 
 import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
     "area": Image.Resampling.BOX,
 }
+_ROUNDINGS: Mapping[str, Callable[[float], int]] = {"down": math.floor, "half_even": round}
 _BACK = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -29,15 +31,20 @@ _BACK = {
     8: Image.Transpose.ROTATE_270,
 }
 """What undoes the turn that each orientation of EXIF asks for."""
+_DEEP_MODES = ("I", "F")
+"""How Pillow's modes of more than 8 bits a sample begin: I, I;16, I;16B, F. Its ``convert`` would clip them."""
+_DEEP_COLOR = ";16"
+"""What Pillow's decoders of 16-bit colour have in their arguments; they keep the high byte alone."""
 
 
-def decode(source: Source, *, color: str, exif: str) -> Tensor:
+def decode(source: Source, *, color: str, exif: str, levels: Sequence[float] | None = None) -> Tensor:
     """``source`` as uint8 H x W x C, C = 1 for ``L``: an encoded file in full, an array of uint8 only converted.
 
     Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held, and
-    ``exif: ignore`` leaves its pixels where they are stored.
+    ``exif: ignore`` leaves its pixels where they are stored. ``levels`` are the values of a file of more than 8 bits
+    a sample that become 0 and 255; without them such a file is refused.
     """
-    picture = _picture(source, color, exif)
+    picture = _picture(source, color, exif, levels)
     return _tensor(picture, color, Geometry.identity(picture.height, picture.width))
 
 
@@ -48,20 +55,25 @@ def decode_and_resample(
     method: str,
     size: Sequence[int] | None = None,
     shorter: int | None = None,
+    rounding: str = "half_even",
 ) -> Tensor:
     """What ``decode`` and then ``resize`` with ``antialias`` give, without an array between them, which takes time."""
-    picture = _picture(source, **decoding)
-    height, width = _target((picture.height, picture.width), size, shorter)
+    picture = _picture(source, decoding["color"], decoding["exif"])
+    height, width = _target((picture.height, picture.width), size, shorter, rounding)
     geometry = Geometry.identity(picture.height, picture.width).resized(height, width)
     return _tensor(picture.resize((width, height), _filter(method)), decoding["color"], geometry)
 
 
-def _picture(source: Source, color: str, exif: str) -> Image.Image:
+def _picture(source: Source, color: str, exif: str, levels: Sequence[float] | None = None) -> Image.Image:
     source = as_file(source)
     mode = "L" if color == "L" else "RGB"
     if isinstance(source, bytes):
         opened = _opened(source)
+        if levels is not None:
+            _check_color_depth(opened)
         picture = ImageOps.exif_transpose(opened) if exif == "apply" else _as_stored(opened)
+        if picture.mode.startswith(_DEEP_MODES):
+            picture = _reduce_depth(picture, levels)
         # Pillow would copy a picture that is of the mode already.
         return picture if picture.mode == mode else picture.convert(mode)
     if isinstance(source, str):
@@ -69,6 +81,34 @@ def _picture(source: Source, color: str, exif: str) -> Image.Image:
     if source.dtype != np.uint8:  # Pillow would clip most of them: 0.9 to 0, 1000 to 255
         raise StepError(f"an array is a picture if it is uint8, and here it is {source.dtype}")
     return Image.fromarray(np.squeeze(source, 2) if source.shape[2:] == (1,) else source).convert(mode)
+
+
+def _reduce_depth(picture: Image.Image, levels: Sequence[float] | None) -> Image.Image:
+    """Return a picture of more than 8 bits a sample in 8: the first level becomes 0, the second 255.
+
+    Raises:
+        StepError: there are no levels, or a value is not a number.
+    """
+    if levels is None:
+        raise StepError(
+            f"the picture has more than 8 bits a sample (mode {picture.mode}): write levels: [BLACK, WHITE] in decode, "
+            "the values that become 0 and 255, such as [0, 65535] for 16 bits or [0, 1] for floats"
+        )
+    black, white = levels
+    values = np.asarray(picture).astype(np.float64)
+    if np.isnan(values).any():
+        raise StepError("a value of the picture is not a number")
+    scaled = np.clip((values - black) * 255 / (white - black), 0, 255)
+    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+
+
+def _check_color_depth(opened: Image.Image) -> None:
+    """Raise ``StepError`` for 16-bit colour, of which decoding leaves 8 bits: too few to apply levels to."""
+    if opened.mode.startswith("RGB") and any(_DEEP_COLOR in str(tile.args) for tile in getattr(opened, "tile", ())):
+        raise StepError(
+            "levels apply to one channel, and the picture has colours of 16 bits, of which Pillow keeps the high byte: "
+            "leave levels out, or store 8 bits"
+        )
 
 
 def _tensor(picture: Image.Image, color: str, geometry: Geometry) -> Tensor:
@@ -103,9 +143,10 @@ def resize(
     antialias: bool,
     size: Sequence[int] | None = None,
     shorter: int | None = None,
+    rounding: str = "half_even",
     coordinates: str | None = None,
 ) -> Tensor:
-    """Another height and width; with ``shorter`` the other side becomes ``round(side * shorter / shortest)``.
+    """Another height and width; with ``shorter`` the other side becomes ``side * shorter / shortest``, rounded.
 
     With ``antialias`` it is Pillow's resampling, on uint8 in 8 bits, on float32 in float32. Without it the pixels
     around each point are weighed, whatever the scale, and uint8 is rounded half to even.
@@ -114,7 +155,7 @@ def resize(
         raise StepError(f"resize takes uint8 or float32, not {tensor.values.dtype}")
 
     def resized(values: NDArray[Any]) -> NDArray[Any]:
-        height, width = _target(values.shape[:2], size, shorter)
+        height, width = _target(values.shape[:2], size, shorter, rounding)
         if antialias:
             return _resample(values, (height, width), method)
         if coordinates is None:
@@ -128,14 +169,21 @@ def resize(
     return result._replace(geometry=tensor.geometry.resized(*_sides(result)))
 
 
-def _target(shape: tuple[int, ...], size: Sequence[int] | None, shorter: int | None) -> tuple[int, int]:
+def _target(shape: tuple[int, ...], size: Sequence[int] | None, shorter: int | None, rounding: str) -> tuple[int, int]:
     if size is not None:
         return size[0], size[1]
     if shorter is None:
         raise StepError("resize needs size or shorter")
     shortest = min(shape)
-    height, width = (shorter if side == shortest else round(side * shorter / shortest) for side in shape)
+    rounded = _round_as(rounding)
+    height, width = (shorter if side == shortest else rounded(side * shorter / shortest) for side in shape)
     return height, width
+
+
+def _round_as(rounding: str) -> Callable[[float], int]:
+    if rounding not in _ROUNDINGS:
+        raise StepError(f"no rounding {rounding!r}")
+    return _ROUNDINGS[rounding]
 
 
 def _resample(values: NDArray[Any], size: tuple[int, int], method: str) -> NDArray[Any]:
@@ -155,8 +203,15 @@ def _filter(method: str) -> Image.Resampling:
     return _FILTERS[method]
 
 
-def center_crop(tensor: Tensor, *, size: Sequence[int] | None = None, fraction: float | None = None) -> Tensor:
-    """The middle: ``size``, or each side times ``fraction`` rounded half to even; offsets are rounded down."""
+def center_crop(
+    tensor: Tensor,
+    *,
+    size: Sequence[int] | None = None,
+    fraction: float | None = None,
+    offset: str = "down",
+) -> Tensor:
+    """The middle: ``size``, or each side times ``fraction`` rounded half to even; ``offset`` rounds the offsets."""
+    rounded = _round_as(offset)
 
     def cropped(values: NDArray[Any]) -> NDArray[Any]:
         sides = values.shape[:2]
@@ -165,14 +220,14 @@ def center_crop(tensor: Tensor, *, size: Sequence[int] | None = None, fraction: 
         wanted = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
         if any(want > side for want, side in zip(wanted, sides, strict=True)):
             raise StepError(f"no crop of {list(wanted)} in a picture of {list(sides)}")
-        top, left = ((side - want) // 2 for want, side in zip(wanted, sides, strict=True))
+        top, left = (rounded((side - want) / 2) for want, side in zip(wanted, sides, strict=True))
         return values[top : top + wanted[0], left : left + wanted[1]]
 
     result = by_rows(tensor, "center_crop", cropped)
     if tensor.geometry is None:
         return result
     (height, width), wanted = _sides(tensor), _sides(result)
-    top, left = (height - wanted[0]) // 2, (width - wanted[1]) // 2
+    top, left = rounded((height - wanted[0]) / 2), rounded((width - wanted[1]) / 2)
     return result._replace(geometry=tensor.geometry.cropped(top, left, *wanted))
 
 

@@ -1,13 +1,15 @@
 """Steps of pictures against Pillow itself, SciPy, and sums written out by hand."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageCms
 from scipy.ndimage import map_coordinates
 
 from evaluator.harness.job import Step
@@ -267,7 +269,11 @@ def test_the_order_of_cast_and_resize_shows() -> None:
 
 @pytest.mark.parametrize("color", ["RGB", "BGR", "L"])
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
-@pytest.mark.parametrize("to", [{"size": [6, 11]}, {"shorter": 5}, {"size": [13, 9]}], ids=["size", "shorter", "same"])
+@pytest.mark.parametrize(
+    "to",
+    [{"size": [6, 11]}, {"shorter": 5}, {"shorter": 5, "rounding": "down"}, {"size": [13, 9]}],
+    ids=["size", "shorter", "down", "same"],
+)
 def test_decoding_and_resizing_at_once_is_what_one_after_the_other_gives(
     color: str, exif: str, to: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -285,7 +291,7 @@ def test_decoding_and_resizing_at_once_is_what_one_after_the_other_gives(
     first, second = {"color": color, "exif": exif}, {"method": "bicubic", "antialias": True, **to}
     steps = bind("image", [Step("decode", first), Step("resize", second)], tmp_path)
     for source in sources:
-        after = resize(decode(source, **first), **second)
+        after = resize(decode(source, color=color, exif=exif), **second)
         tensor: Any = source
         for step in steps:
             tensor = step.apply(tensor)
@@ -298,3 +304,154 @@ def test_what_is_done_at_once_is_refused_as_by_one_after_the_other(tmp_path: Pat
         steps = [Step("decode", {"color": "L", "exif": "ignore"}), Step("resize", {**second, "antialias": True})]
         with pytest.raises(StepError, match=message):
             bind("image", steps, tmp_path)[0].apply(noise(4, 4))
+
+
+DEEP = np.array([[0, 1, 255, 256, 4095, 65535]], np.uint16)
+PARTS = np.array([[-1, 0, 0.25, 0.5, 1, 300]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "levels", "expected"),
+    [
+        pytest.param(encoded(Image.fromarray(DEEP)), "I;16", [0, 65535], [0, 0, 1, 1, 16, 255], id="png"),
+        pytest.param(encoded(Image.fromarray(DEEP)), "I;16", [0, 4095], [0, 0, 16, 16, 255, 255], id="12-of-16-bits"),
+        pytest.param(encoded(Image.fromarray(DEEP), "TIFF"), "I;16", [0, 65535], [0, 0, 1, 1, 16, 255], id="tiff"),
+        pytest.param(encoded(Image.fromarray(DEEP), "PPM"), "I", [0, 65535], [0, 0, 1, 1, 16, 255], id="pgm"),
+        pytest.param(
+            encoded(Image.fromarray(np.array([[-200, -100, 0, 100]], np.int32)), "TIFF"), "I", [-100, 155],
+            [0, 0, 100, 200], id="int32",
+        ),
+        pytest.param(encoded(Image.fromarray(PARTS), "TIFF"), "F", [0, 1], [0, 0, 64, 128, 255, 255], id="float"),
+    ],
+)  # fmt: skip
+def test_decode_refuses_more_than_8_bits_until_levels_say_what_they_mean(
+    content: bytes, mode: str, levels: list[float], expected: list[int]
+) -> None:
+    for color in ("RGB", "BGR", "L"):
+        with pytest.raises(StepError, match=rf"more than 8 bits a sample \(mode {mode}\): write levels"):
+            decode(content, color=color, exif="ignore")
+        decoded = decode(content, color=color, exif="apply", levels=levels).values
+        assert decoded.dtype == np.uint8
+        assert decoded[0].T.tolist() == [expected] * decoded.shape[2]
+
+
+def test_levels_take_no_value_that_is_not_a_number() -> None:
+    content = encoded(Image.fromarray(np.array([[0, np.nan]], np.float32)), "TIFF")
+    with pytest.raises(StepError, match="not a number"):
+        decode(content, color="L", exif="ignore", levels=[0, 1])
+
+
+def test_levels_leave_8_bits_as_they_are_and_refuse_colours_of_16() -> None:
+    picture = noise(5, 7, 3)
+    content = encoded(Image.fromarray(picture))
+    np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore", levels=[0, 65535]).values, picture)
+    with pytest.raises(StepError, match="colours of 16 bits"):
+        decode(deep_png(), color="RGB", exif="ignore", levels=[0, 65535])
+
+
+def test_colours_of_16_bits_keep_their_high_byte_and_those_of_ppm_are_rounded() -> None:
+    portable = b"P6 2 1 65535\n" + np.array([0, 128, 257, 511, 65535, 300], ">u2").tobytes()
+    assert decode(portable, color="RGB", exif="ignore").values.reshape(-1).tolist() == [0, 0, 1, 2, 255, 1]
+    assert decode(deep_png(), color="RGB", exif="ignore").values.reshape(-1).tolist() == [0, 0, 1, 1, 255, 1]
+
+
+def deep_png() -> bytes:
+    """A PNG of two pixels with 16 bits a channel, which Pillow does not write."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    row = b"\0" + np.array([0, 255, 256, 511, 65535, 300], ">u2").tobytes()
+    header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+
+
+COLOURS = [[200, 100, 50], [10, 20, 30]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "expected"),
+    [
+        ("1", "PNG", [[0] * 3, [0] * 3]),
+        ("L", "PNG", [[124] * 3, [18] * 3]),
+        ("LA", "PNG", [[124] * 3, [18] * 3]),
+        ("P", "PNG", [[204, 102, 51], [0, 0, 51]]),
+        ("PA", "TIFF", [[204, 102, 51], [0, 0, 51]]),
+        ("RGBA", "PNG", COLOURS),
+        ("RGBX", "TIFF", COLOURS),
+        ("CMYK", "TIFF", COLOURS),
+        ("YCbCr", "TIFF", [[199, 99, 49], [9, 20, 28]]),
+    ],
+)
+def test_decode_of_each_mode_of_8_bits(mode: str, kind: str, expected: list[list[int]]) -> None:
+    """What docs/steps.md says of each: bilevel, grey, palette, with alpha, inks, luminance and chroma."""
+    picture = Image.fromarray(np.array([COLOURS], np.uint8))
+    picture = picture.convert("P").convert("PA") if mode == "PA" else picture.convert(mode, dither=Image.Dither.NONE)
+    content = encoded(picture, kind)
+    assert decode(content, color="RGB", exif="ignore").values[0].tolist() == expected
+
+
+def test_decode_makes_lab_of_srgb_and_says_what_it_cannot() -> None:
+    colours = Image.fromarray(np.array([COLOURS], np.uint8))
+    spaces = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
+    picture = ImageCms.profileToProfile(colours, spaces[0], spaces[1], outputMode="LAB")
+    assert picture is not None
+    content = encoded(picture, "TIFF")
+    assert np.abs(decode(content, color="RGB", exif="ignore").values[0].astype(int) - COLOURS).max() <= 1
+    with pytest.raises(ValueError, match="LAB"):
+        decode(content, color="L", exif="ignore")
+
+
+def torchvision_size(height: int, width: int, shorter: int) -> tuple[int, int]:
+    """The output size that torchvision's ``_compute_resized_output_size`` documents: the longer side is truncated."""
+    short, long = (width, height) if width <= height else (height, width)
+    other = int(shorter * long / short)
+    return (other, shorter) if width <= height else (shorter, other)
+
+
+def torchvision_crop(height: int, width: int, size: int) -> tuple[int, int]:
+    """The top left corner of torchvision's ``center_crop``: Python's ``round`` of half of what is left."""
+    return int(round((height - size) / 2.0)), int(round((width - size) / 2.0))  # noqa: RUF046 - as published
+
+
+def test_the_arguments_of_torchvision_give_its_pixels_for_random_sizes(tmp_path: Path) -> None:
+    """Resize(32), CenterCrop(27) by the published rules and Pillow's resampling, on a thousand sizes."""
+    random = np.random.default_rng(11)
+    resizing: dict[str, Any] = {"shorter": 32, "rounding": "down", "method": "bilinear", "antialias": True}
+    steps = [
+        Step("decode", {"color": "RGB", "exif": "ignore"}),
+        Step("resize", resizing),
+        Step("center_crop", {"size": [27, 27], "offset": "half_even"}),
+    ]
+    bound = bind("image", steps, tmp_path)
+    otherwise = 0
+    for height, width in random.integers(20, 120, (1000, 2)).tolist():
+        picture = Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        rows, columns = torchvision_size(height, width, 32)
+        top, left = torchvision_crop(rows, columns, 27)
+        expected = picture.resize((columns, rows), Image.Resampling.BILINEAR).crop((left, top, left + 27, top + 27))
+        tensor: Any = np.asarray(picture)
+        for step in bound:
+            tensor = step.apply(tensor)
+        np.testing.assert_array_equal(tensor.values, np.asarray(expected))
+        one_by_one = decode(np.asarray(picture), color="RGB", exif="ignore")
+        assert resize(one_by_one, **resizing).values.shape[:2] == (rows, columns)
+        without = resize(one_by_one, shorter=32, method="bilinear", antialias=True)
+        otherwise += not np.array_equal(center_crop(without, size=(27, 27)).values, np.asarray(expected))
+    assert otherwise > 250  # the rules differ for many sizes, so equality is not by chance
+
+
+def test_a_crop_with_torchvisions_offset_is_followed_back_to_the_original() -> None:
+    whole = decode(noise(9, 11, 3), color="RGB", exif="ignore")
+    cropped = center_crop(whole, size=(4, 4), offset="half_even")  # offsets 2.5 and 3.5
+    np.testing.assert_array_equal(cropped.values, whole.values[2:6, 4:8])
+    assert cropped.geometry is not None
+    assert cropped.geometry.to_original(np.array([0.0, 0.0])).tolist() == [4.0, 2.0]
+
+
+def test_an_unknown_rounding_is_refused() -> None:
+    picture = Tensor(noise(5, 5, 3), "HWC")
+    with pytest.raises(StepError, match="no rounding 'up'"):
+        center_crop(picture, size=(2, 2), offset="up")
+    with pytest.raises(StepError, match="no rounding 'up'"):
+        resize(picture, shorter=2, method="bilinear", antialias=True, rounding="up")

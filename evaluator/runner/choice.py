@@ -165,9 +165,14 @@ def is_confined(model: Model, *, allow_code: bool) -> bool:
 
 
 def _code(model: Model) -> str | None:
-    """Where the model's code is called from."""
+    """Where the model's code is called from.
+
+    ``torch.export.load`` evaluates the guards and sizes of an exported program as Python.
+    """
     if model.code is not UNSET:
         return "code"
+    if model.format == "torch-export":
+        return "format: torch-export"
     for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, port in enumerate(ports):
             steps = getattr(port, "steps", UNSET)

@@ -8,7 +8,7 @@ from artifacts.isolation.frames import pack_error
 from artifacts.isolation.server import CallerBlobs
 from artifacts.store import verify
 from registry.conversion import convert
-from registry.inspection.code import reasons
+from registry.inspection.code import model_reasons
 from registry.inspection.content import Content, with_trees
 from registry.inspection.kinds import inspect
 from registry.manifests import Manifest, Model
@@ -43,7 +43,7 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
     assert isinstance(model, Model)
     for path in (path for named in arguments["paths"] for path in content.inside(named)):
         with content.open(path, path) as stream:
-            found = reasons(stream, torchscript=model.format == "torchscript")
+            found = model_reasons(stream, path, content.size(path), model.format)
         if found:
             what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
             step = "ask its author for the weights alone, or for unsafe: true in the manifest"

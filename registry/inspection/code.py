@@ -3,30 +3,39 @@
 Nothing is loaded to find out.
 """
 
+import builtins
 import bz2
 import io
 import lzma
+import posixpath
 import re
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
 from registry.inspection.arrays import MAGIC, read_array
 from registry.inspection.budgets import BUDGET, check_count, meter_stream, read_whole
+from registry.inspection.operations import tensorflow_operations, tflite_operations, torchscript_operations
 from registry.inspection.pickles import foreign_globals
 from registry.inspection.protobuf import MalformedError
 
 _ZIP = b"PK\x03\x04"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _LAMBDA = re.compile(rb'"(?:class_name|registered_name)"\s*:\s*"(?:Lambda|__lambda__)"')
+_REACHING = r"io\.[^\"]*|[^\"]*(?:file|py_func|numpy_function|load_)[^\"]*"
+_FUNCTION = re.compile(_REACHING)
+_FUNCTION_IN_HDF5 = re.compile(rb'"function"\s*:\s*"(?:' + _REACHING.encode() + rb')"')
+"""Functions of TensorFlow that reach files or Python, which a layer ``TFOpLambda`` calls by their name."""
 _ESCAPED = re.compile(rb"\\u00[2-6][0-9a-fA-F]")
 _OVERLAP = 256
 _LARGEST_UNPACKED = 1 << 26  # bytes
-_KERAS_MODULES = re.compile(r"(keras|tf_keras|tensorflow|builtins)(\..*)?")
+_KERAS_MODULES = re.compile(r"(keras|tf_keras|tensorflow|builtins)(\.(?!.*(utils|saving|file_io|io\b)).*)?")
+_UNREAD_SAVED_MODELS = ("saved_model.pbtxt", "saved_model.cpb")
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SyntaxError, KeyError),
     *(zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, msgspec.MsgspecError),
@@ -48,6 +57,55 @@ def reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
     of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
     """
     return tuple(dict.fromkeys(_reasons(meter_stream(stream), torchscript=torchscript, depth=0)))
+
+
+def model_reasons(stream: BinaryIO, path: str, size: int, model_format: str) -> tuple[str, ...]:
+    """Return why a file of a model would run code, when it is read or as an operation of its graph.
+
+    Args:
+        stream: The file.
+        path: Where it lies inside the model.
+        size: Its bytes.
+        model_format: The model's ``format``.
+    """
+    found = list(reasons(stream, torchscript=model_format == "torchscript"))
+    try:
+        operations = _code_operations(stream, path, size, model_format)
+    except (MalformedError, *_UNREADABLE) as error:
+        operations = ()
+        found.append(f"has operations that cannot be looked into: {error}")
+    if operations:
+        found.append(f"has operations that reach files, processes or Python: {', '.join(operations)}")
+    if posixpath.basename(path) in _UNREAD_SAVED_MODELS:
+        found.append("is a SavedModel in a form that nobody looks into")
+    return tuple(found)
+
+
+def _code_operations(stream: BinaryIO, path: str, size: int, model_format: str) -> tuple[str, ...]:
+    stream.seek(0)
+    if model_format == "torchscript":
+        return _torchscript_operations(stream)
+    if posixpath.basename(path) == "saved_model.pb":
+        return tensorflow_operations(stream, size, saved_model=True)
+    if model_format == "frozen-graph":
+        return tensorflow_operations(stream, size, saved_model=False)
+    return tflite_operations(stream, size) if model_format == "tflite" else ()
+
+
+def _torchscript_operations(stream: BinaryIO) -> tuple[str, ...]:
+    archive = _zip(stream)
+    if archive is None:
+        return ()
+    found: list[str] = []
+    with archive:
+        for member in archive.infolist():
+            if member.filename.endswith("/model.json"):
+                raise MalformedError("its form is older than PyTorch 1.4")
+            if member.filename.endswith(".py"):
+                with archive.open(member) as content:
+                    source = read_whole(meter_stream(cast("BinaryIO", content)), BUDGET.document)
+                    found.extend(torchscript_operations(source))
+    return tuple(dict.fromkeys(found))
 
 
 def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
@@ -148,12 +206,23 @@ def _in_layers(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         if {value.get("class_name"), value.get("registered_name")} & {"Lambda", "__lambda__"}:
             yield "has a Lambda layer, which holds code"
+        function = value.get("function")
+        if isinstance(function, str) and _FUNCTION.fullmatch(function):
+            yield f"calls TensorFlow's {function}"
         module = value.get("module")
         if "class_name" in value and isinstance(module, str) and not _KERAS_MODULES.fullmatch(module):
             yield f"looks up {value['class_name']} in the module {module}"
+        elif module == "builtins":
+            names = (value.get("class_name"), value.get("config"), value.get("registered_name"))
+            yield from (f"looks up {name} in the module builtins" for name in names if _is_builtin_function(name))
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for one in inner:
         yield from _in_layers(one)
+
+
+def _is_builtin_function(name: object) -> bool:
+    """Return whether Python has a function of this name everywhere, as ``eval``: no function of Keras is called so."""
+    return isinstance(name, str) and isinstance(getattr(builtins, name, None), BuiltinFunctionType)
 
 
 def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
@@ -163,6 +232,9 @@ def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
         window = kept + chunk
         if _LAMBDA.search(window):
             yield "has a Lambda layer, which holds code"
+            return
+        if _FUNCTION_IN_HDF5.search(window):
+            yield "calls a function of TensorFlow that reaches files or Python"
             return
         if _ESCAPED.search(window):
             yield "spells letters of its configuration as escapes, which hide what it is"

@@ -10,7 +10,7 @@ from registry.cards import LARGEST
 from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.archives import faults
 from registry.inspection.budgets import BUDGET, check_count
-from registry.inspection.code import reasons
+from registry.inspection.code import model_reasons
 from registry.inspection.content import Content
 from registry.inspection.goldens import check_goldens
 from registry.inspection.graphs import FoundGraph
@@ -77,7 +77,8 @@ def _check_file(model: Model, path: str, content: Content, where: str) -> None:
         _read(read_header, (path, "safetensors file"), content, where)
         return
     with content.open(path, where) as stream:
-        found = () if model.unsafe is True else reasons(stream, torchscript=model.format == "torchscript")
+        size = content.size(path)
+        found = () if model.unsafe is True else model_reasons(stream, path, size, model.format)
         broken = next(faults(stream), None)
     if found:
         what = f"{path} executes code when it is read: it {'; it '.join(found)}"

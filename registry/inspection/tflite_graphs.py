@@ -32,6 +32,18 @@ def read_graph(stream: BinaryIO, size: int) -> FoundGraph:
     return FoundGraph(inputs, outputs)
 
 
+def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
+    """Return the names of the operations that are not TFLite's own.
+
+    Raises:
+        MalformedError: The file is no TFLite graph.
+    """
+    file = _File(stream, size)
+    if file.read(4, 4) != _IDENTIFIER:
+        raise MalformedError("it does not begin as one")
+    return tuple(name for name in (code.text(1) for code in file.root().tables(1)) if name)
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
     stream: BinaryIO

@@ -8,6 +8,7 @@ import lzma
 import os
 import pickle
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from registry.inspection.archives import faults
-from registry.inspection.code import reasons
+from registry.inspection.code import model_reasons, reasons
 from tests.support.digits import DIGITS
 
 MODELS = DIGITS / "models"
@@ -123,6 +124,23 @@ HIDING: dict[str, tuple[bytes, tuple[str, ...]]] = {
         keras(lambda config: with_layer(LAYER)(config).replace("Lambda", "\\u004cambda")), (LAMBDA,)
     ),
     "Keras with a packed function": (keras(with_layer({"class_name": "__lambda__", "config": {}})), (LAMBDA,)),
+    "Keras with a function of Python's": (
+        keras(with_layer({"class_name": "function", "config": "exec", "module": "builtins"})),
+        ("looks up exec in the module builtins",),
+    ),
+    "Keras with a function that writes files": (
+        keras(with_layer({"class_name": "get_file", "module": "keras.utils"})),
+        ("looks up get_file in the module keras.utils",),
+    ),
+    "Keras with TensorFlow's functions": (
+        keras(with_layer({"class_name": "TFOpLambda", "config": {"function": "io.write_file"}})),
+        ("calls TensorFlow's io.write_file",),
+    ),
+    "HDF5 with a harmless function": (HDF5 + b'{"class_name": "TFOpLambda", "function": "math.add"}' + bytes(99), ()),
+    "HDF5 with a function that reads files": (
+        HDF5 + b'{"class_name": "TFOpLambda", "config": {"function": "io.read_file"}}' + bytes(99),
+        ("calls a function of TensorFlow that reaches files or Python",),
+    ),
     "Keras with a foreign function": (keras(with_layer(FOREIGN)), ("looks up function in the module os",)),
     "HDF5": (HDF5 + b'{"class_name": "Dense"}' + bytes(99), ()),
     "HDF5 with a Lambda": (HDF5 + b'{"class_name": "Lambda"}' + bytes(99), (LAMBDA,)),
@@ -218,3 +236,80 @@ def test_words_are_no_pickle(text: bytes) -> None:
 )
 def test_code_that_begins_as_text_is_found(code: bytes) -> None:
     assert reasons(io.BytesIO(code)) == (CALL,)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of bytes of a protocol buffer."""
+    size = len(content)
+    return bytes([number << 3 | 2, size & 0x7F | 0x80, size >> 7]) + content
+
+
+def graph_of(*operations: str, function: str = "NoOp") -> bytes:
+    """A GraphDef with these operations, and with another inside a function of its library."""
+    nodes = b"".join(field(1, field(1, b"n") + field(2, one.encode())) for one in operations)
+    return nodes + field(2, field(1, field(3, field(2, function.encode()))))
+
+
+def saved_model(*operations: str, function: str = "NoOp") -> bytes:
+    return field(2, field(2, graph_of(*operations, function=function)))
+
+
+def tflite(operation: str) -> bytes:
+    """A TFLite file of one operator code, of a custom operation."""
+    vtable = struct.pack("<4H", 8, 8, 0, 4)
+    root = struct.pack("<iI", 8, 4)
+    code = struct.pack("<iI", 8, 4) + struct.pack("<I", len(operation)) + operation.encode()
+    return struct.pack("<I4s", 16, b"TFL3") + vtable + root + struct.pack("<2I", 1, 12) + vtable + code
+
+
+def torchscript(source: str, name: str = "m/code/__torch__.py") -> bytes:
+    return zipped({"m/constants.pkl": b"\x80\x02).", name: f"def forward(self, x):\n  {source}\n".encode()})
+
+
+SAVING = ("SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename", "ReadVariableOp", "TensorArrayReadV3")
+REACHING = "has operations that reach files, processes or Python: "
+OLD = "has operations that cannot be looked into: its form is older than PyTorch 1.4"
+GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
+    "what every SavedModel has": ("savedmodel", "g/saved_model.pb", saved_model(*SAVING), ()),
+    "a file that is read": (
+        "savedmodel", "g/saved_model.pb", saved_model("Add", "ReadFile"), (f"{REACHING}ReadFile",)
+    ),
+    "a file that a function writes": (
+        "savedmodel", "saved_model.pb", saved_model("Add", function="WriteFile"), (f"{REACHING}WriteFile",)
+    ),
+    "a SavedModel as text": (
+        "savedmodel", "g/saved_model.pbtxt", b"meta_graphs {}", ("is a SavedModel in a form that nobody looks into",)
+    ),
+    "a SavedModel that breaks off": (
+        "savedmodel", "g/saved_model.pb", saved_model("Add")[:-1],
+        ("has operations that cannot be looked into: a field is longer than what holds it",),
+    ),
+    "a frozen graph": ("frozen-graph", "g.pb", graph_of("Add", "MatMul"), ()),
+    "a frozen graph with Python": (
+        "frozen-graph", "g.pb", graph_of("PyFunc", "EagerPyFunc"), (f"{REACHING}EagerPyFunc, PyFunc",)
+    ),
+    "TFLite with an operation of its author": ("tflite", "g.tflite", tflite("Mine"), ()),
+    "TFLite with TensorFlow's": ("tflite", "g.tflite", tflite("FlexAddV2"), ()),
+    "TFLite that writes files": ("tflite", "g.tflite", tflite("FlexWriteFile"), (f"{REACHING}WriteFile",)),
+    "TorchScript": ("torchscript", "m.pt", torchscript("return torch.add(x, self.saved)"), ()),
+    "TorchScript that maps a file": (
+        "torchscript", "m.pt", torchscript('return torch.from_file("/f", True, 5)'), (f"{REACHING}from_file",)
+    ),
+    "TorchScript that saves": ("torchscript", "m.pt", torchscript('ops.aten.save(x, "f")'), (f"{REACHING}save",)),
+    "TorchScript that saves by another name": (
+        "torchscript", "m.pt", torchscript("f = torch. save"), (f"{REACHING}save",)
+    ),
+    "TorchScript in its oldest form": ("torchscript", "m.pt", torchscript("return x", "m/model.json"), (OLD,)),
+    "an exported program": ("torch-export", "m.pt2", (MODELS / "digits.pt2").read_bytes(), ()),
+    "a graph of digits": ("tflite", "digits.tflite", (MODELS / "digits.tflite").read_bytes(), ()),
+    "digits in TorchScript": ("torchscript", "d.pt", (MODELS / "digits.torchscript.pt").read_bytes(), ()),
+    "digits as a SavedModel": (
+        "savedmodel", "saved_model.pb", (MODELS / "digits.savedmodel" / "saved_model.pb").read_bytes(), ()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_operations_that_reach_files_are_code(name: str) -> None:
+    model_format, path, content, expected = GRAPHS[name]
+    assert model_reasons(io.BytesIO(content), path, len(content), model_format) == expected

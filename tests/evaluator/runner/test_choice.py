@@ -9,7 +9,7 @@ import pytest
 from artifacts.digest import digest_bytes
 from artifacts.errors import InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
-from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
+from evaluator.runner.choice import Choice, carries_code, check_code, choose_isolation, choose_platform
 from evaluator.runner.engine import Engine
 from evaluator.runner.host import this_host
 from evaluator.runner.verification import read_manifests
@@ -197,6 +197,16 @@ def test_code_needs_a_container_or_leave(evaluation: Evaluation) -> None:
         check_code(carrying, "process", allow_code=False)
     check_code(carrying, "process", allow_code=True)
     check_code(carrying, "container", allow_code=False)
+
+
+def test_an_exported_program_is_code(evaluation: Evaluation) -> None:
+    """PyTorch evaluates texts of the file as Python when it loads and calls the program."""
+    exported = model(evaluation, format="torch-export")
+    with pytest.raises(UnavailableError, match=r"the model carries code \(format: torch-export\)"):
+        check_code(exported, "process", allow_code=False)
+    check_code(exported, "process", allow_code=True)
+    assert carries_code(exported)
+    assert not carries_code(model(evaluation))
 
 
 def test_an_unsafe_model_never_runs_as_a_process(evaluation: Evaluation) -> None:

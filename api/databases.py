@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from api.decisions import alone, new_owner, write_down
 from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from migrations import prepare
-from registry.catalogue.database import open_engine, open_server, place_of
+from migrations import prepare, revision
+from registry.catalogue.database import open_engine, open_server, place_of, reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -45,12 +45,31 @@ def is_on_server(home: Path) -> bool:
     return (home / _DECISION).exists() or (is_new(home) and bool(os.environ.get(VARIABLE)))
 
 
-def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
-    """Open the database of the registry in ``home``; make the schema of a new registry.
+def require_registry(home: Path) -> None:
+    """Require that there is a registry in ``home``.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    if is_new(home):
+        raise _missing(home)
+
+
+def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
+    """Open the database of the registry in ``home``.
 
     The database of a new registry is the one that BENCHLOCK_DATABASE names, else a file in ``home``.
 
+    Args:
+        home: The folder of the registry.
+        now: Returns the time at which the registry claims a database on a server.
+        create: Make the schema of a new registry.
+
+    Returns:
+        The database, and whether this call made the registry.
+
     Raises:
+        UnknownNameError: There is no registry in ``home``, and none may be created.
         SchemaRevisionError: The schema has another revision than this build needs.
         InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
         RefusedError: the database belongs to another registry.
@@ -60,16 +79,15 @@ def open_database(home: Path, now: Callable[[], datetime]) -> "Engine":
     decision = decided(home)
     if decision is None and wanted:
         with alone(home):
-            return _open_first(home, wanted, now)
+            return _open_first(home, wanted, now, create=create)
     if decision is None:
         database = open_engine(home / FILE)
         try:
-            prepare(database)
+            return database, _prepare(database, home, create=create)
         except BaseException:
             database.dispose()
             raise
-        return database
-    return _open_claimed(home, wanted, decision, now)
+    return _open_claimed(home, wanted, decision, now, create=create)
 
 
 def open_existing(home: Path) -> "Engine":
@@ -83,8 +101,7 @@ def open_existing(home: Path) -> "Engine":
     """
     from registry.catalogue.ownership import require_owner  # noqa: PLC0415 - see above
 
-    if is_new(home):
-        raise UnknownNameError("no registry found", where=str(home), next_step="name its folder with --registry")
+    require_registry(home)
     decision = decided(home)
     if decision is None:
         return open_engine(home / FILE)
@@ -173,7 +190,7 @@ def describe(database: "Engine", home: Path) -> str:
     return f"PostgreSQL {version} at {place_of(database)}; {home / _DECISION} says so"
 
 
-def _open_first(home: Path, wanted: str, now: Callable[[], datetime]) -> "Engine":
+def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
     """Decide, unless another process did in the meantime; undone where the database cannot be used."""
     before = decided(home)
     if before is None and (home / FILE).exists():
@@ -182,24 +199,34 @@ def _open_first(home: Path, wanted: str, now: Callable[[], datetime]) -> "Engine
     if before is None:
         write_down(home / _DECISION, {"database": decision.address, "owner": decision.owner})
     try:
-        return _open_claimed(home, wanted, decision, now)
+        return _open_claimed(home, wanted, decision, now, create=create)
     except BaseException:
         if before is None:
             (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
         raise
 
 
-def _open_claimed(home: Path, wanted: str | None, decision: Decision, now: Callable[[], datetime]) -> "Engine":
+def _open_claimed(
+    home: Path, wanted: str | None, decision: Decision, now: Callable[[], datetime], *, create: bool
+) -> "tuple[Engine, bool]":
     from registry.catalogue.ownership import claim  # noqa: PLC0415 - see above
 
     database = _connect(home, wanted, decision)
     try:
-        prepare(database)
-        claim(database, decision.owner, now())
+        _prepare(database, home, create=create)
+        return database, claim(database, decision.owner, now())
     except BaseException:
         database.dispose()
         raise
-    return database
+
+
+def _prepare(database: "Engine", home: Path, *, create: bool) -> bool:
+    """Require today's schema, or make that of an empty database; return whether this call made it."""
+    if not create:
+        with reading(database) as connection:
+            if revision(connection) is None:
+                raise _missing(home)
+    return prepare(database)
 
 
 def _connect(home: Path, wanted: str | None, decision: Decision) -> "Engine":
@@ -215,6 +242,14 @@ def _address(text: str) -> str:
         return place_of(database)
     finally:
         database.dispose()
+
+
+def _missing(home: Path) -> UnknownNameError:
+    return UnknownNameError(
+        "no registry found",
+        where=str(home),
+        next_step="name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",
+    )
 
 
 def _other(home: Path, has: str) -> InvalidInputError:

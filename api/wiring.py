@@ -85,20 +85,29 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def open_registry(location: str, say: Callable[[str], None], progress: Progress = SILENT) -> Registry:
-    """Open the registry in the folder ``location``; make it on first use. An existing schema is never changed.
+def open_registry(
+    location: str, say: Callable[[str], None], progress: Progress = SILENT, *, create: bool = True
+) -> Registry:
+    """Open the registry in the folder ``location``. An existing schema is never changed.
 
     Runs that were abandoned by a process that is no more are recorded as such first, and said; what they left is
     removed.
 
+    Args:
+        location: The folder.
+        say: Prints a message: that the registry was created, and each run that was abandoned.
+        progress: Shows how far transfers are.
+        create: Create the registry if the folder has none.
+
     Raises:
+        UnknownNameError: The folder has no registry, and ``create`` is false.
         InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
             the registry has.
         RefusedError: A service serves the same database from another folder.
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: the folder or the database cannot be used.
     """
-    from api.databases import is_new, is_on_server, open_database  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from api.databases import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - a registry on a server needs no SQL here
     from api.instances import require_same_folder  # noqa: PLC0415
     from evaluator.evidence.examination import Examiner  # noqa: PLC0415
     from evaluator.evidence.records import ExaminedRecords  # noqa: PLC0415
@@ -108,15 +117,19 @@ def open_registry(location: str, say: Callable[[str], None], progress: Progress 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
 
+    if not create:
+        require_registry(folder_of(location))
     home = home_of(location)
     lock = DatabaseStoreLock(lambda: database) if is_on_server(home) else None
     store = open_store(home, progress, text_of, is_new=is_new(home), beside=lock)
-    database = open_database(home, now)
+    database, is_created = open_database(home, now, create=create)
     try:
         require_same_folder(home, database)
     except BaseException:
         database.dispose()
         raise
+    if is_created:
+        say(f"created the registry in {home}")
     catalogue = Catalogue(database, now)
     examiner = Examiner(store, home, catalogue.get_lock)
     registry = Registry(home, store, catalogue, ExaminedRecords(database, examiner), database, examiner)

@@ -18,10 +18,13 @@ HEAD = "0019"
 _READS = ("SELECT", "PRAGMA")
 
 
-def upgrade(engine: "Engine") -> None:
+def upgrade(engine: "Engine") -> bool:
     """Upgrade the database to ``HEAD``, in one transaction; cheap where it is there already.
 
     Two processes may do it at once: the second waits and then finds nothing to do.
+
+    Returns:
+        Whether this call changed the schema.
 
     Raises:
         UnavailableError: The database cannot be used, or a newer benchlock wrote it.
@@ -30,16 +33,21 @@ def upgrade(engine: "Engine") -> None:
 
     with reading(engine) as connection:
         if revision(connection) == HEAD:
-            return
+            return False
     with writing(engine) as connection:
-        if revision(connection) != HEAD:
-            upgrade_within(connection)
+        if revision(connection) == HEAD:
+            return False
+        upgrade_within(connection)
+        return True
 
 
-def prepare(engine: "Engine") -> None:
+def prepare(engine: "Engine") -> bool:
     """Make the schema of an empty database; require ``HEAD`` of any other.
 
     Every later write transaction of ``engine`` compares the revision again.
+
+    Returns:
+        Whether this call made the schema.
 
     Raises:
         SchemaRevisionError: The schema has another revision; nothing was changed.
@@ -50,11 +58,11 @@ def prepare(engine: "Engine") -> None:
 
     with reading(engine) as connection:
         found = revision(connection)
-    if found is None:
-        upgrade(engine)
-    else:
+    if found is not None:
         require_revision(found, HEAD)
+    is_made = found is None and upgrade(engine)
     expect_revision(engine, HEAD)
+    return is_made
 
 
 def revision(connection: "Connection") -> str | None:

@@ -1,4 +1,4 @@
-"""The ``db`` commands: show, check, upgrade and downgrade the database schema."""
+"""The ``db`` commands: create a registry; show, check, upgrade and downgrade the database schema."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,25 @@ _BACKUP_MADE = "Confirm that you have a backup, and make none. Required for a da
 
 @click.group(no_args_is_help=False)
 def db() -> None:
-    """Show, check and upgrade the database schema."""
+    """Create a registry; show, check and upgrade its schema."""
+
+
+@db.command()
+@click.pass_obj
+def create(invocation: Invocation) -> None:
+    """Create an empty registry, unless there is one.
+
+    BENCHLOCK_DATABASE and BENCHLOCK_STORE say where its database and its blobs are.
+
+    Example: benchlock --registry /srv/registry db create
+    """
+    from migrations import HEAD  # noqa: PLC0415 - the help text needs no SQL
+
+    home = str(invocation.folder.home)
+    if invocation.as_json:
+        output.print_json({"registry": home, "revision": HEAD})
+    else:
+        output.print_fields({"registry": home, "revision": HEAD})
 
 
 @db.command()
@@ -26,7 +44,7 @@ def current(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db current
     """
-    from api.upgrades import current_revision  # noqa: PLC0415 - the help text needs no SQL
+    from api.upgrades import current_revision  # noqa: PLC0415 - as above
     from api.wiring import folder_of  # noqa: PLC0415
     from migrations import HEAD  # noqa: PLC0415
 

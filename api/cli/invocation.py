@@ -2,24 +2,22 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from api.cli.output import Bars, say
-from artifacts.errors import UnknownNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.client.access import Access
     from api.client.registry import Registry
     from api.wiring import Registry as Folder
 
 
-CREATING = frozenset({"publish", "run", "image build", "bundle import", "token create", "serve", "worker"})
-"""The commands that create a registry in a folder that has other files."""
-_OWN_FILES = ("blobs", "store.json")
-"""What a folder of a registry may have before its database."""
+CREATING = frozenset({"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"})
+"""The commands that create a registry where there is none."""
 
 
 def _command_name() -> str:
@@ -30,15 +28,6 @@ def _command_name() -> str:
         names.append(context.info_name or "")
         context = context.parent
     return " ".join(reversed(names))
-
-
-def _is_foreign(home: Path) -> bool:
-    """Return whether a folder has files, and none of them is of a registry."""
-    from api.databases import is_new  # noqa: PLC0415 - a registry on a server needs no SQL here
-
-    if not is_new(home) or not home.is_dir() or any((home / name).exists() for name in _OWN_FILES):
-        return False
-    return next(home.iterdir(), None) is not None
 
 
 @dataclass(frozen=True)
@@ -61,22 +50,22 @@ class Invocation:
 
     @cached_property
     def folder(self) -> "Folder":
-        """The registry, which must be a folder of this machine.
+        """The registry, which must be a folder of this machine; messages go to standard error.
 
         Raises:
-            UnknownNameError: The folder has files of others and no registry, and the command is not one of
-                ``CREATING``.
+            UnknownNameError: The folder has no registry, and the command is not one of ``CREATING``.
         """
-        from api.wiring import folder_of, open_registry  # noqa: PLC0415 - see above
+        return self.open_folder(say)
 
-        home = folder_of(self.registry)
-        if _command_name() not in CREATING and _is_foreign(home):
-            raise UnknownNameError(
-                "no registry found: the folder has other files",
-                where=str(home),
-                next_step="name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock publish` creates one",
-            )
-        return open_registry(self.registry, say, self.progress)
+    def open_folder(self, tell: "Callable[[str], None]") -> "Folder":
+        """Open the registry as ``folder`` does, with messages to ``tell``.
+
+        Raises:
+            UnknownNameError: As for ``folder``.
+        """
+        from api.wiring import open_registry  # noqa: PLC0415 - see above
+
+        return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING)
 
     @cached_property
     def access(self) -> "Access":

@@ -37,7 +37,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             where=f"--proxy {proxies[0]}",
             next_step="leave --open out, so that tokens are asked for, or leave --proxy out",
         )
-    registry = invocation.folder
+    registry = invocation.open_folder(log.info)
     with running_service(registry.home, registry.database):
         app = create_app(registry, authority=Open(local=True) if is_open else Gate(open_tokens(registry), now))
         place = f"[{host}]" if ":" in host else host

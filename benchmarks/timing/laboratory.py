@@ -62,6 +62,7 @@ class Laboratory:
 
     def build(self) -> None:
         """An image of each framework; nothing is built where there is one."""
+        self.commands.done("db", "create")
         there = {entry["name"] for entry in self.commands.done("list", "image")["artifacts"]}
         for name, version in FRAMEWORKS.items():
             if f"{name}-cpu" not in there:

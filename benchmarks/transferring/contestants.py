@@ -61,7 +61,7 @@ class Benchlock:
         self._registry = folder / "registry"
         self._variables = variables
         self._folder.mkdir()
-        succeeded(self._call("list"))  # makes the registry
+        succeeded(self._call("db", "create"))
 
     def bring(self, source: Path) -> Path:
         return source

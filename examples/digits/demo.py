@@ -106,6 +106,7 @@ def main() -> None:
     LOCKS.mkdir(parents=True, exist_ok=True)
     use_private_engine()
 
+    benchlock("db", "create")
     engine = benchlock("doctor", refused=True)["engine"]
     if engine is None:
         print("No Docker engine answers, so the runs are processes. `make engine` starts a private one (Debian, root).")

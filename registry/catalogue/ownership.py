@@ -10,8 +10,11 @@ from registry.catalogue.database import place_of, reading, writing
 from registry.catalogue.tables import owners
 
 
-def claim(engine: Engine, registry: str, at: datetime) -> None:
+def claim(engine: Engine, registry: str, at: datetime) -> bool:
     """Make the database that of the registry with the id ``registry``; again it changes nothing.
+
+    Returns:
+        Whether this call claimed it.
 
     Raises:
         RefusedError: it is another registry's.
@@ -24,8 +27,9 @@ def claim(engine: Engine, registry: str, at: datetime) -> None:
             found = _owner(connection)
             if found is None:
                 insert_record(connection, owners, {"id": registry, "at": at})
-                return
+                return True
     _refuse_other(engine, found, registry)
+    return False
 
 
 def require_owner(engine: Engine, registry: str) -> None:

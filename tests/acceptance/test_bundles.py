@@ -59,7 +59,7 @@ def bundle(tiny: Commands, run: str, tmp_path_factory: pytest.TempPathFactory) -
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """A registry that nothing was done to yet."""
     commands = Commands(tmp_path_factory.mktemp("empty") / "registry")
-    commands.done("list")
+    commands.done("db", "create")
     return commands
 
 

@@ -202,6 +202,7 @@ def test_a_run_neither_checks_nor_resolves(tmp_path: Path) -> None:
     lock = locked(tiny.publish(tmp_path), tmp_path, request("digits-onnx"))
     bare = Commands(tmp_path / "bare")
     shutil.copytree(tmp_path / "registry" / "blobs", bare.registry / "blobs")
+    bare.done("db", "create")
     assert bare.done("list")["artifacts"] == []
     assert bare.error(2, "lock", tmp_path / "digits-onnx.request.yaml", "-o", tmp_path / "x.lock")["code"] == (
         "unknown-name"

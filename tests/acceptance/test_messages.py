@@ -124,7 +124,10 @@ FAULTS = {
     "option's value": Fault("runs --limit many", 2, "invalid-input", ("--limit", "integer")),
     "missing command": Fault("image", 2, "invalid-input", ("Missing command", "--help")),
     "server without TLS": Fault("--registry http://bench.example/x list", 2, "invalid-input", ("is not encrypted",)),
-    "registry in a file": Fault("--registry good.yaml/x list", 5, "unavailable", ("good.yaml/x", "--registry")),
+    "no registry": Fault(
+        "--registry gone list", 2, "unknown-name", ("no registry found", "gone", "benchlock db create")
+    ),
+    "registry in a file": Fault("--registry good.yaml/x db create", 5, "unavailable", ("good.yaml/x", "--registry")),
 }
 
 

@@ -18,8 +18,16 @@ def at_once(commands: Commands, *calls: tuple[str | Path, ...]) -> list[Answer]:
 
 def test_commands_that_make_the_registry_at_once(tmp_path: Path) -> None:
     for round_ in range(ROUNDS):
-        answers = at_once(Commands(tmp_path / str(round_)), *[("list",)] * 4)
-        assert [(answer.code, answer.document) for answer in answers] == [(0, {"artifacts": []})] * 4, answers
+        commands = Commands(tmp_path / str(round_))
+        answers = at_once(commands, *[("db", "create")] * 4)
+        assert [answer.code for answer in answers] == [0] * 4, answers
+        assert sorted(answer.stderr for answer in answers) == [
+            "",
+            "",
+            "",
+            f"created the registry in {commands.registry}\n",
+        ]
+        assert commands.done("list") == {"artifacts": []}
 
 
 def test_two_publish_the_same(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     manifests = tiny.author(folder / "manifests")
     asked = written(folder / "request.json", request("digits-onnx"))
     with service(folder / "served") as served:
-        yield Desk(folder, Commands(folder / "local" / "registry"), at(served.url, folder), manifests, asked)
+        local = Commands(folder / "local" / "registry")
+        local.done("db", "create")
+        yield Desk(folder, local, at(served.url, folder), manifests, asked)
 
 
 def alike(answer: Answer) -> Any:  # noqa: ANN401 - a JSON document

@@ -173,7 +173,7 @@ def site(
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         commands = Commands(tmp_path / "registry", engine_url, variables)
-        commands.done("list")
+        commands.done("db", "create")
         found = Site(tmp_path, commands, place, random.Random(SEED), others=others)
         stack.callback(found.database.dispose)
         served(found, lambda port: stack.enter_context(proxy_to(port)))

@@ -26,7 +26,9 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(tmp_path / "registry", capsys)
+    desk = Desk(tmp_path / "registry", capsys)
+    desk("db create")
+    return desk
 
 
 def test_a_token_is_alone_on_standard_output_and_nowhere_else_ever(desk: Desk) -> None:

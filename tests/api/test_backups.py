@@ -60,7 +60,7 @@ def test_damage_at_the_source_is_named_and_the_rest_is_copied(said: Said, tmp_pa
 def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, tmp_path: Path) -> None:
     assert "holds no whole backup" in said(2, "new", "restore", tmp_path / "nowhere")["error"]["message"]
     assert not (tmp_path / "new" / "registry.sqlite").exists()
-    said(0, "old", "list")
+    said(0, "old", "db", "create")
     said(0, "old", "backup", tmp_path / "backup")
     assert "there is a registry already" in said(1, "old", "restore", tmp_path / "backup")["error"]["message"]
     (tmp_path / "file").write_text("in the way")
@@ -69,7 +69,9 @@ def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, 
 
 def test_a_database_on_a_server_has_its_dump_first(tmp_path: Path, postgresql: PostgresServer) -> None:
     with postgresql.database(EMPTY) as address, postgresql.database(EMPTY) as other:
-        Commands(tmp_path / "old", variables={"BENCHLOCK_DATABASE": address}).done("backup", tmp_path / "backup")
+        old = Commands(tmp_path / "old", variables={"BENCHLOCK_DATABASE": address})
+        old.done("db", "create")
+        old.done("backup", tmp_path / "backup")
         told = Commands(tmp_path / "new").error(2, "restore", tmp_path / "backup")
         assert "nobody says where it is now" in told["message"]
         told = Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": other}).error(

@@ -169,7 +169,7 @@ def test_a_server_s_database_wants_its_backup_confirmed(
 ) -> None:
     with postgresql.database() as address:
         monkeypatch.setenv("BENCHLOCK_DATABASE", address.replace("postgres@", "postgres:correct-horse@"))
-        call(0, "list")
+        call(0, "db", "create")
         error = call(2, "db", "downgrade", "--to", BEFORE)["error"]
         assert "--backup-made" in error["next"]
         assert f"pg_dump --format=custom --file=FILE {address})" in error["next"]
@@ -237,7 +237,7 @@ def test_an_upgrade_waits_for_a_writer_and_copies_what_it_wrote(
     call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
-    call(0, "list")
+    call(0, "db", "create")
     call(0, "db", "downgrade", "--to", BEFORE, "--backup-made")
     holds, may_end = threading.Event(), threading.Event()
 
@@ -281,6 +281,7 @@ def test_a_backup_of_an_older_schema_is_restored_as_it_is(
 
 
 def test_a_doctor_shows_build_and_schema(home: Path) -> None:
+    Warm(home).done("db", "create")
     document = Warm(home).done("doctor")
     assert document["schema"] == HEAD
     assert document["benchlock"]
@@ -291,7 +292,7 @@ def test_the_time_of_a_copy_is_in_its_name(call: Call, home: Path, monkeypatch: 
     from api import upgrades  # noqa: PLC0415 - beside what it is about
 
     monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
-    call(0, "list")
+    call(0, "db", "create")
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
     change = upgrades.downgrade_registry(home, BEFORE, lambda: noon, backup_made=False)
     assert change.backup == home / f"registry-{HEAD}-20261122T120000Z.sqlite"
@@ -299,5 +300,6 @@ def test_the_time_of_a_copy_is_in_its_name(call: Call, home: Path, monkeypatch: 
 
 def test_an_empty_chain_has_no_head(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
+    call(0, "db", "create")
     verified = call(0, "verify")
     assert (verified["records"], verified["head"]) == (0, None)

@@ -68,7 +68,7 @@ def test_another_database_than_the_decided_is_refused(published: Commands, addre
     other = replace(published, variables={"BENCHLOCK_DATABASE": f"{address}_other"})
     assert other.error(2, "list")["message"].endswith(f"has {address}")
     local = Commands(tmp_path / "local")
-    local.done("list")
+    local.done("db", "create")
     error = replace(local, variables={"BENCHLOCK_DATABASE": address}).error(2, "list")
     assert error["message"].endswith("has its own folder")
     assert not (tmp_path / "local" / "database.json").exists()
@@ -76,16 +76,22 @@ def test_another_database_than_the_decided_is_refused(published: Commands, addre
 
 def test_a_database_is_one_registry_s(published: Commands, address: str, tmp_path: Path) -> None:
     other = Commands(tmp_path / "other", variables={"BENCHLOCK_DATABASE": address})
-    assert other.error(1, "list")["message"] == "the database belongs to another registry of benchlock"
-    assert replace(other, variables={}).done("list") == {"artifacts": []}  # nothing was decided
+    assert other.error(1, "db", "create")["message"] == "the database belongs to another registry of benchlock"
+    undecided = replace(other, variables={})
+    assert undecided.error(2, "list")["message"] == "no registry found"
+    undecided.done("db", "create")  # nothing was decided
+    assert undecided.done("list") == {"artifacts": []}
+    assert (other.registry / "registry.sqlite").exists()
     assert len(published.done("list")["artifacts"]) == 4
 
 
 def test_commands_that_make_the_registry_at_once(address: str, tmp_path: Path) -> None:
     commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
     with ThreadPoolExecutor() as pool:
-        answers = list(pool.map(lambda _: commands.call("list"), range(3)))
-    assert [(answer.code, answer.document) for answer in answers] == [(0, {"artifacts": []})] * 3, answers
+        answers = list(pool.map(lambda _: commands.call("db", "create"), range(3)))
+    assert [answer.code for answer in answers] == [0] * 3, answers
+    assert sorted(answer.stderr for answer in answers) == ["", "", f"created the registry in {commands.registry}\n"]
+    assert commands.done("list") == {"artifacts": []}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,7 @@ def test_what_cannot_be_opened_is_said_and_nothing_is_decided(
 ) -> None:
     variable = given.format(port=postgresql.port, closed=free_port())
     commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": variable})
-    error = commands.error(code, "list")
+    error = commands.error(code, "db", "create")
     assert said in error["message"]
     assert error["next"]
     assert SECRET not in json.dumps(error)
@@ -118,6 +124,6 @@ def test_what_is_lent_only_to_others_is_said(address: str, postgresql: PostgresS
         commands = Commands(
             tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address.replace("postgres@", "reader@")}
         )
-        error = commands.error(5, "list")
+        error = commands.error(5, "db", "create")
         assert "permission denied" in error["message"]
         assert "OWNER" in error["next"]

@@ -93,6 +93,7 @@ def test_every_problem_of_every_path_is_told_in_prose_and_as_json(commands: Comm
 
 def test_what_is_odd_is_a_warning(commands: Commands, tmp_path: Path) -> None:
     odd = written(tmp_path / "odd.yaml", model("odd") | {"license": "Apache 2"})
+    commands.done("db", "create")
     answer = commands.call("publish", odd)
     assert answer.code == 0
     assert answer.stderr.startswith("warning: the license 'Apache 2' is no SPDX expression")

@@ -27,7 +27,7 @@ def on_server(postgresql: PostgresServer, tmp_path: Path) -> Iterator[Commands]:
     """A registry whose database is on a server."""
     with postgresql.database(EMPTY) as address:
         commands = Warm(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
-        commands.done("list")
+        commands.done("db", "create")
         yield commands
 
 

@@ -1,10 +1,13 @@
-"""A command that reads leaves a folder of others alone."""
+"""Only commands that write create a registry; the others refuse a folder without one, and leave it as it is."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from api.cli.main import run
+from tests.support.digits import written
+from tests.support.tiny import tree_of_digits
 
 READING = (
     "list",
@@ -19,24 +22,104 @@ READING = (
     "token list",
     "log",
     "doctor",
+    "get model/resnet -o got",
+    "db current",
+    "db check",
+    "db upgrade",
 )
 
 
+def absent(home: Path) -> None:
+    """Leave no folder at all."""
+    home.rmdir()
+
+
+def empty(home: Path) -> None:
+    """Leave an empty folder."""
+
+
+def foreign(home: Path) -> None:
+    """Put a file of others into the folder."""
+    (home / "passwd").write_text("root")
+
+
+def unfinished(home: Path) -> None:
+    """Leave what a first command leaves that failed before it made a database."""
+    (home / "store.json.lock").touch()
+    (home / "blobs").mkdir()
+
+
+def schemaless(home: Path) -> None:
+    """Leave what a first command leaves that was killed before it made the schema."""
+    (home / "registry.sqlite").touch()
+
+
+@pytest.mark.parametrize("folder", [absent, empty, foreign, unfinished])
 @pytest.mark.parametrize("words", READING)
-def test_a_command_that_reads_creates_no_registry_among_other_files(
-    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_reads_creates_no_registry(
+    words: str, folder: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "passwd").write_text("root")
-    assert run(["--registry", str(tmp_path), *words.split()]) == 2
-    what, where, step = capsys.readouterr().err.splitlines()
-    assert what == "error: no registry found: the folder has other files"
-    assert where == f"  where: {tmp_path}"
-    assert "--registry" in step
-    assert [path.name for path in tmp_path.iterdir()] == ["passwd"]
+    assert callable(folder)
+    home = tmp_path / "registry"
+    home.mkdir()
+    folder(home)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["--registry", str(home), *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: no registry found",
+        f"  where: {home}",
+        "  next: name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",
+    ]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_command_that_writes_creates_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes.txt").write_text("ours")
-    assert run(["--registry", str(tmp_path), "token", "create", "ci", "--scope", "read"]) == 0
+def test_a_database_without_a_schema_is_no_registry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schemaless(tmp_path)
+    assert run(["--registry", str(tmp_path), "list"]) == 2
+    assert "no registry found" in capsys.readouterr().err
+    assert run(["--registry", str(tmp_path), "db", "create"]) == 0
     assert run(["--registry", str(tmp_path), "list"]) == 0
-    assert "error" not in capsys.readouterr().err
+
+
+def test_a_variable_of_a_database_makes_none_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCHLOCK_DATABASE", "postgresql://nobody@localhost/none")
+    assert run(["--registry", str(tmp_path / "registry"), "list"]) == 2
+    assert "no registry found" in capsys.readouterr().err
+    assert not (tmp_path / "registry").exists()
+
+
+@pytest.mark.parametrize("folder", [absent, empty, foreign, unfinished, schemaless])
+def test_a_command_that_writes_creates_one_and_says_so(
+    folder: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(folder)
+    home = tmp_path / "registry"
+    home.mkdir()
+    folder(home)
+    assert run(["--registry", str(home), "--json", "token", "create", "ci", "--scope", "read"]) == 0
+    said = capsys.readouterr()
+    assert said.err.splitlines()[0] == f"created the registry in {home}"
+    assert json.loads(said.out)["token"]
+    assert run(["--registry", str(home), "list"]) == 0
+    assert "created" not in capsys.readouterr().err
+
+
+def test_publish_creates_one_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = written(tmp_path / "digits.yaml", tree_of_digits("digits"))
+    assert run(["--registry", str(tmp_path / "registry"), "--json", "publish", str(manifest)]) == 0
+    said = capsys.readouterr()
+    assert f"created the registry in {tmp_path / 'registry'}" in said.err.splitlines()
+    assert json.loads(said.out)["published"][0]["changed"]
+
+
+def test_db_create_does_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--registry", str(tmp_path / "registry"), "--json", "db", "create"]
+    assert run(words) == 0
+    first = capsys.readouterr()
+    assert run(words) == 0
+    again = capsys.readouterr()
+    assert json.loads(first.out) == json.loads(again.out)
+    assert json.loads(first.out)["registry"] == str(tmp_path / "registry")
+    assert (first.err, again.err) == (f"created the registry in {tmp_path / 'registry'}\n", "")

@@ -63,7 +63,7 @@ def test_another_store_than_the_decided_is_refused(published: Commands, store: s
         assert error["message"].endswith(f"keeps its blobs in {store}")
         assert "unset BENCHLOCK_STORE" in error["next"]
     local = Commands(tmp_path / "local")
-    local.done("list")
+    local.done("db", "create")
     error = replace(local, variables={"BENCHLOCK_STORE": store}).error(2, "list")
     assert error["message"].endswith("keeps its blobs in its own folder")
     assert not (tmp_path / "local" / "store.json").exists()
@@ -71,9 +71,12 @@ def test_another_store_than_the_decided_is_refused(published: Commands, store: s
 
 def test_a_repository_is_one_registry_s(published: Commands, store: str, tmp_path: Path) -> None:
     other = Commands(tmp_path / "other", variables={"BENCHLOCK_STORE": store})
-    error = other.error(1, "list")
+    error = other.error(1, "db", "create")
     assert "belongs to another registry of benchlock" in error["message"]
-    assert replace(other, variables={}).done("list") == {"artifacts": []}  # nothing was decided
+    undecided = replace(other, variables={})
+    assert undecided.error(2, "list")["message"] == "no registry found"
+    undecided.done("db", "create")  # nothing was decided
+    assert not (other.registry / "store.json").exists()
     assert published.done("verify")["damaged"] == []
 
 
@@ -84,12 +87,12 @@ def test_a_kill_before_the_claim_skips_no_claim(store: str, tmp_path: Path) -> N
     other.registry.mkdir()
     left = {"store": store, "owner": "0" * 32}
     (other.registry / "store.json").write_text(json.dumps(left))
-    assert "belongs to another registry of benchlock" in other.error(1, "list")["message"]
+    assert "belongs to another registry of benchlock" in other.error(1, "db", "create")["message"]
     assert json.loads((other.registry / "store.json").read_text()) == left  # another process may count on it
     (other.registry / "store.json").write_text(json.dumps(left | {"store": f"{store}-free"}))
-    other.done("list")
+    other.done("db", "create")
     third = Commands(tmp_path / "third", variables={"BENCHLOCK_STORE": f"{store}-free"})
-    assert f"({'0' * 32})" in third.error(1, "list")["message"]
+    assert f"({'0' * 32})" in third.error(1, "db", "create")["message"]
 
 
 def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +116,13 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
 
 @pytest.mark.parametrize("text", ["https://example.org/x", "oci://example.org/x:latest", "oci+http://example.org/x"])
 def test_what_is_no_repository_is_refused(text: str, tmp_path: Path) -> None:
-    Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "list")
+    Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "db", "create")
     assert not (tmp_path / "registry" / "store.json").exists()
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     variables = {"BENCHLOCK_STORE": f"oci+http://127.0.0.1:{free_port()}/x"}
-    error = Commands(tmp_path / "registry", variables=variables).error(5, "list")
+    error = Commands(tmp_path / "registry", variables=variables).error(5, "db", "create")
     assert "cannot be reached" in error["message"]
     assert not (tmp_path / "registry" / "store.json").exists()
 
@@ -146,7 +149,9 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
     registry_server.collect_garbage()
     assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
     assert len(local_blobs(published)) == count
-    error = Commands(tmp_path / "local").error(2, "gc", "--local")
+    local = Commands(tmp_path / "local")
+    local.done("db", "create")
+    error = local.error(2, "gc", "--local")
     assert "this one has none" in error["message"]
 
 
@@ -190,13 +195,13 @@ def test_the_password_of_docker_login_is_used(tmp_path: Path) -> None:
     with serving(tmp_path, more=f"auth: {{htpasswd: {{realm: tests, path: {tmp_path}/users}}}}") as server:
         variables = {"BENCHLOCK_STORE": str(server.repository("private")), "DOCKER_CONFIG": str(tmp_path / "docker")}
         commands = Commands(tmp_path / "registry", variables=variables)
-        assert "docker login" in commands.error(5, "list")["next"]
+        assert "docker login" in commands.error(5, "db", "create")["next"]
         (tmp_path / "docker").mkdir()
         login = {"auth": base64.b64encode(b"author:secret").decode()}
         (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": {f"127.0.0.1:{server.port}": login}}))
         commands.done("publish", *tiny.author(tmp_path / "manifests"))
         (tmp_path / "docker" / "config.json").write_text("{")
-        assert "is not what Docker writes" in commands.error(2, "list")["message"]
+        assert "is not what Docker writes" in commands.error(2, "db", "create")["message"]
 
 
 def test_what_is_sent_and_fetched_is_shown(store: str, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_doctor_says_what_is_not_checked(postgresql: PostgresServer, tmp_path: P
     """The server of the suite has neither the extension nor page checksums."""
     with postgresql.database() as address:
         commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
+        commands.done("db", "create")
         integrity = commands.done("doctor")["integrity"]
     assert integrity.startswith("no errors in pages and indexes; page checksums are off: ")
     assert integrity.endswith(f"; {NOT_INSTALLED}")

@@ -90,7 +90,7 @@ from api.http.serving import serve
 from api.http.settings import *
 from api.wiring import open_registry
 
-app = create_app(open_registry(sys.argv[1], print), Settings({settings}))
+app = create_app(open_registry(sys.argv[1], lambda _: None), Settings({settings}))
 log_to_stderr()
 serve(app, "127.0.0.1", int(sys.argv[2]), lambda: None)
 """

@@ -87,9 +87,10 @@ def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path)
         answer = client.get("/v1/artifacts", headers={"x-request-id": "seen-in-the-log"})
         assert answer.json() == {"artifacts": []}
         assert found.end() == 0  # though a connection is open
-        first, *lines = found.log.read_text().splitlines()
-    assert found.url in first
-    seen = [one for one in map(json.loads, lines) if one["request_id"] == "seen-in-the-log"]
+        created, first, *lines = map(json.loads, found.log.read_text().splitlines())
+    assert (created["level"], created["message"]) == ("info", f"created the registry in {found.registry}")
+    assert found.url in first["message"]
+    seen = [one for one in lines if one["request_id"] == "seen-in-the-log"]
     assert [(one["path"], one["status"]) for one in seen] == [("/v1/artifacts", 200)]
 
 

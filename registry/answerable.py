@@ -95,7 +95,7 @@ def _fixed_batch(model: Model) -> int | None:
     """Samples of every call; None where the batch is free, or only the harness can tell."""
     fed = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
     stateful = any(isinstance(port, StateInput) for port in model.inputs)
-    if stateful or any(port.batch_axis == "none" for port in (*fed, *model.outputs)):
+    if stateful or any(port.batch_axis == "none" or port.shape == () for port in (*fed, *model.outputs)):
         return 1
     sizes = [port.shape[port.batch_axis] for port in fed if isinstance(port.batch_axis, int)]
     return next((size for size in sizes if isinstance(size, int)), None)

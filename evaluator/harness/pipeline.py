@@ -262,6 +262,9 @@ def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[ND
         rows = [values]
     elif values.ndim <= axis or values.shape[axis] < count:
         raise Failure("predict", f"{where}: {list(values.shape)} has no {count} samples on axis {axis}")
+    elif values.shape[axis] != (port.axes.size or values.shape[axis]):
+        what = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
+        raise Failure("predict", f"{where}: {what}, the manifest says {port.axes.size}")
     else:
         rows = list(np.moveaxis(values, axis, 0)[:count])
     if not _fits(rows[0].shape, port.axes.sample):

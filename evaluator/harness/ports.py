@@ -46,7 +46,7 @@ def read_output(table: Mapping[str, Any], where: str) -> Output:
         name=demanded(table, "name", str, where),
         type=_one_of(_OUTPUTS, demanded(table, "type", str, where), f"{where}.type"),
         dtype=optional(table, "dtype", str, where),
-        axes=_axes(table, where) or Axes(0, None, None),
+        axes=_axes(table, where) or _output_axes(table),
         label_offset=optional(table, "label_offset", int, where) or 0,
         threshold=None if threshold is None else float(threshold),
         steps=_steps(optional(table, "steps", list, where) or [], f"{where}.steps"),
@@ -79,6 +79,16 @@ def _axes(table: Mapping[str, Any], where: str) -> Axes | None:
     axis = declared if declared is not None else (shape.index(None) if shape and None in shape else None)
     if axis is None:
         return None
+    return _batched(shape, axis, where)
+
+
+def _output_axes(table: Mapping[str, Any]) -> Axes:
+    """Return the axes of an output that does not say its batch axis: it is axis 0, if there is one."""
+    shape: Sequence[Any] | None = table.get("shape")
+    return Axes(None, 1, ()) if shape is not None and not shape else _batched(shape, 0, "")
+
+
+def _batched(shape: Sequence[Any] | None, axis: object, where: str) -> Axes:
     if not isinstance(axis, int) or axis < 0 or (shape is not None and axis >= len(shape)):
         raise JobError(f"{where}.batch_axis: {axis!r} is no axis of {shape}")
     if shape is None:

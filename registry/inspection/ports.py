@@ -54,8 +54,25 @@ def _check_port(port: Input | Output, found: FoundTensor, place: Place, problems
     fitting = all(axis == batch or _fits(written, size) for axis, (written, size) in enumerate(sizes))
     if len(port.shape) != len(found.sizes) or not fitting:
         what = f"the graph has the shape {shown(found.sizes)}, not {shown(port.shape)}"
-        step = "write its numbers; a fixed batch is its number, with batch_axis: 0"
-        problems.add(place.at("shape").error(what, step))
+        problems.add(place.at("shape").error(what, _shape_step(_unfixed(found.sizes, batch))))
+
+
+def _shape_step(sizes: tuple[Size, ...]) -> str:
+    """Return what to write for the shape of a graph: one null, for the batch axis, and names for other free axes."""
+    free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
+    written = [
+        size if isinstance(size, int) else None if axis == free[0] else size or f"axis_{axis}"
+        for axis, size in enumerate(sizes)
+    ]
+    step = f"write shape: {shown(tuple(written))}"
+    if free:
+        return step if free == [0] else f"{step}, with null where the batch axis is"
+    return f"{step}, with batch_axis: none" + (f", or batch_axis: 0 if it is a batch of {sizes[0]}" if sizes else "")
+
+
+def _unfixed(sizes: tuple[Size, ...], batch: int | None) -> tuple[Size, ...]:
+    """Return the sizes with the axis free that the predictor resizes."""
+    return tuple(None if axis == batch else size for axis, size in enumerate(sizes))
 
 
 def _fits(written: Size, found: Size) -> bool:

@@ -131,8 +131,14 @@ def _named(tensors: tuple[_Table, ...], index: int) -> FoundTensor:
 
 
 def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
-    """The signature has -1 for a free axis, where there is one; without it, the shape is fixed."""
+    """Return the sizes, or None where the graph does not say how many axes there are.
+
+    The signature has -1 for a free axis, where there is one; without it, the shape is fixed. An empty shape is that of
+    a scalar only if ``has_rank`` says so: converters leave the shape of what custom operators return empty, too.
+    """
     sizes = tensor.numbers(7, "i") or tensor.numbers(0, "i")
+    if not sizes and not tensor.scalar(8, "b"):
+        return None
     return tuple(size if size > 0 else None for size in sizes)
 
 

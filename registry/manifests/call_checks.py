@@ -37,7 +37,7 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
                 _check_constant(port, here)
             elif isinstance(port, StateInput):
                 _check_state(model, port, here)
-    several = any(_framed(port) for port in model.inputs)
+    several = any(has_several_calls(port) for port in model.inputs)
     for index, output in enumerate(model.outputs):
         with problems.noted():
             _check_output(output, place.at("outputs", index), several=several)
@@ -52,7 +52,7 @@ def _is_fed(port: Input) -> bool:
     return isinstance(port, ImageInput | AudioInput | TextInput | TensorInput)
 
 
-def _framed(port: Input) -> bool:
+def has_several_calls(port: Input) -> bool:
     """Whether a sample takes a call for each of its frames."""
     return isinstance(port, AudioInput) and any(
         isinstance(step.frame, Frame) and step.frame.calls == "each" for step in port.steps

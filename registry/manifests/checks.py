@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from artifacts.digest import parse_digest, to_hex
+from registry.manifests.batches import check_batches
 from registry.manifests.files import check_files, check_named
 from registry.manifests.geometry import check_geometry
 from registry.manifests.model import Model
@@ -44,9 +45,10 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
     check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     if isinstance(manifest, Model):
         check_model(manifest, place, problems)
-        if not published:  # what was published before this rule is read all the same
+        if not published:  # what was published before these rules is read all the same
             with problems.noted():
                 check_geometry(manifest, place)
+            check_batches(manifest, place, problems)
     elif isinstance(manifest, Dataset):
         _check_dataset(manifest, place, problems)
     elif isinstance(manifest, Image):

@@ -55,6 +55,8 @@ class Tensor:
 def batch_axis(port: Input | Output, place: Place) -> int | None:
     """The batch axis of a shape: where null stands, else what ``batch_axis`` says; None if there is none.
 
+    Where neither says, an input is refused, and of an output it is axis 0. The harness reads them by the same rule.
+
     Raises:
         InvalidInputError: the two disagree, or neither says, where an input needs it.
     """
@@ -75,7 +77,7 @@ def batch_axis(port: Input | Output, place: Place) -> int | None:
         return None
     if stated is UNSET:
         if isinstance(port, Output):
-            return 0
+            return None if port.shape == () else 0
         what = "the shape has no null, so nothing says which axis is the batch"
         raise place.at("batch_axis").error(what, "write batch_axis: 0 if the batch is fixed, or batch_axis: none")
     assert isinstance(stated, int)

@@ -1,8 +1,10 @@
 """What a graph says is held against its manifest: names, types, shapes, external data, labels; of three formats."""
 
+import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +19,7 @@ from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.graphs import FoundGraph, FoundTensor
 from registry.inspection.protobuf import MalformedError
 from registry.publishing import publish
-from tests.support import graphs
+from tests.support import graphs, tflite
 from tests.support.digits import DIGITS
 
 MODELS = DIGITS / "models"
@@ -236,6 +238,76 @@ def test_real_graphs_of_every_format_are_held_against_the_manifest(
         assert any(place == where and what in said for place, said in problems), problems
     else:
         assert not any(place.startswith("inputs") for place, _ in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("shape", "ranked", "sizes"),
+    [([], False, None), (None, False, None), ([], True, ()), ([1, 10], False, (1, 10))],
+    ids=["empty", "absent", "scalar", "known"],
+)
+def test_an_empty_shape_of_a_tflite_tensor_is_unknown_unless_it_is_a_scalar(
+    shape: list[int] | None, ranked: bool, sizes: tuple[int, ...] | None
+) -> None:
+    content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", shape, ranked=ranked)])
+    graph = tflite_graphs.read_graph(io.BytesIO(content), len(content))
+    assert graph == FoundGraph((FoundTensor("x", "float32", (1, 4)),), (FoundTensor("y", "float32", sizes),))
+
+
+TFLITE = """\
+schema: 1
+kind: model
+name: net
+version: 1.0.0
+license: Apache-2.0
+task: tensor
+framework: {name: litert, version: "*"}
+format: tflite
+inputs: [{name: x, type: tensor, dtype: float32, shape: [null, 4]}]
+outputs: [{name: y, type: tensor, dtype: float32, shape: [null, 7, 4]}]
+files: [{path: net.tflite, role: graph, source: net.tflite}]
+"""
+
+
+def test_any_shape_is_published_where_a_tflite_graph_does_not_say_it(
+    found: Callable[..., list[BenchlockError]],
+) -> None:
+    content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", [])])
+    assert found(TFLITE, net_tflite=content) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "step"),
+    [
+        ("[null, 99]", "write shape: [null, 10]"),
+        ("[1, 99]", "write shape: [null, 10]"),
+        ("[99]", "write shape: [null, 10]"),
+    ],
+)
+def test_the_shape_to_write_is_the_one_that_the_graph_and_the_inputs_take(
+    found: Callable[..., list[BenchlockError]], written: str, step: str
+) -> None:
+    content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", [1, 10])])
+    problems = found(TFLITE.replace("[null, 7, 4]", written), net_tflite=content)
+    assert step in [one.next_step for one in problems]
+    assert found(TFLITE.replace("[null, 7, 4]", step.removeprefix("write shape: ")), net_tflite=content) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "step"),
+    [
+        ([None, 10], "write shape: [null, 10]"),
+        ([None, "time", None], "write shape: [null, time, axis_2], with null where the batch axis is"),
+        ([2, "batch", 8], "write shape: [2, null, 8], with null where the batch axis is"),
+        ([4, 10], "write shape: [4, 10], with batch_axis: none, or batch_axis: 0 if it is a batch of 4"),
+        ([], "write shape: [], with batch_axis: none"),
+    ],
+)
+def test_the_shape_of_an_onnx_graph_is_said_as_a_manifest_writes_it(
+    found: Callable[..., list[BenchlockError]], sizes: list[Any], step: str
+) -> None:
+    text = MODEL.replace("float32, label_offset", "float32, shape: [null, 1, 2, 3, 4, 5], label_offset")
+    problems = found(text, net_onnx=graphs.graph(outputs={"y": (F32, sizes)}))
+    assert step in [one.next_step for one in problems]
 
 
 def test_a_graph_is_read_without_holding_its_weights(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from evaluator.harness.job import Axes
 from evaluator.harness.reading import parse_job, read_job
 from evaluator.harness.scenarios import Accuracy, SingleStream
 from evaluator.harness.tables import JobError
+from registry.manifests import Output
+from registry.manifests.tensors import batch_axis as axis_of_manifest
+from registry.yaml import Document, Place
 
 
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:
@@ -41,6 +45,27 @@ def test_the_batch_is_where_the_manifest_says(
     if batch_axis is not None:
         job["model"]["inputs"][0]["batch_axis"] = batch_axis
     assert parse_job(job).model.inputs[0].axes == axes
+
+
+@pytest.mark.parametrize(
+    ("port", "axes"),
+    [
+        ({}, Axes(0, None, None)),
+        ({"shape": [1, 10]}, Axes(0, 1, (10,))),
+        ({"shape": ["rows", 10]}, Axes(0, None, (10,))),
+        ({"shape": [10, None]}, Axes(1, None, (10,))),
+        ({"shape": []}, Axes(None, 1, ())),
+        ({"shape": [1, 10], "batch_axis": "none"}, Axes(None, 1, (1, 10))),
+    ],
+)
+def test_an_output_has_its_batch_where_the_manifest_has_it(
+    job: dict[str, Any], port: dict[str, Any], axes: Axes
+) -> None:
+    """The registry and the harness read the batch axis of an output by one rule."""
+    job["model"]["outputs"] = [{"name": "scores", "type": "class-scores", **port}]
+    assert parse_job(job).model.outputs[0].axes == axes
+    output = msgspec.convert({"name": "scores", "type": "class-scores", "dtype": "float32", **port}, Output)
+    assert axis_of_manifest(output, Place(Document(None, "manifest"))) == axes.axis
 
 
 @pytest.mark.parametrize(

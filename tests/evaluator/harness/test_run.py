@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import venv
 from collections.abc import Callable
@@ -195,6 +196,22 @@ def test_the_first_sample_that_fails_is_told_however_many_are_prepared_ahead(
     failure = run(job).result["failure"]
     assert failure["class"] == "step"
     assert failure["message"].startswith("sample 2 (pictures/broken.png), input picture, steps[0].decode: ")
+
+
+@pytest.mark.parametrize("metrics", [["top1"], ["latency_p50"]])
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [([1, 99], r"a sample is \[6\], the manifest says \[99\]"), ([], r"a sample is \[1, 6\], the manifest says \[\]")],
+)
+def test_an_output_of_another_shape_than_the_manifests_fails_the_run(
+    run: Run, job: dict[str, Any], metrics: list[str], shape: list[int], message: str
+) -> None:
+    job["metrics"] = metrics
+    job["model"]["inputs"][0] |= {"shape": [1, 1, 8, 12], "batch_axis": 0}
+    job["model"]["outputs"][0] |= {"shape": shape, "steps": []}
+    failure = run(job).result["failure"]
+    assert failure["class"] == "predict"
+    assert re.search(message, failure["message"])
 
 
 def test_a_fixed_batch_is_filled_with_its_last_sample(run: Run, job: dict[str, Any]) -> None:

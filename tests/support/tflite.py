@@ -24,7 +24,7 @@ def tensor(name: str, shape: Sequence[int] | None, *, signature: Sequence[int] =
 def graph(inputs: Sequence[_Slots], outputs: Sequence[_Slots]) -> bytes:
     """Return a file whose only graph has these inputs and outputs."""
     count = len(inputs)
-    subgraph = {0: [*inputs, *outputs], 1: list(range(count)), 2: list(range(count, count + len(outputs)))}
+    subgraph: _Slots = {0: [*inputs, *outputs], 1: list(range(count)), 2: list(range(count, count + len(outputs)))}
     buffer = bytearray(8)
     root = _add_table(buffer, {0: 3, 2: [subgraph]})
     struct.pack_into("<I4s", buffer, 0, root, b"TFL3")

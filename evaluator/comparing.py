@@ -21,11 +21,14 @@ from evaluator.records.comparison import comparable, question_differences
 from evaluator.records.runs import Run
 from evaluator.statistics.equivalence import Finding, judge, judge_quality
 from evaluator.statistics.figures import Metric
+from evaluator.statistics.pairing import PairedTest, PairedTests, adjust
 from evaluator.statistics.repeats import is_exact, ratio
 from evaluator.statistics.units import change
 from registry.lockfile import Lock
 from registry.metrics import is_quality
 
+Pair = Callable[["LockedRun", "LockedRun"], PairedTests]
+"""Compares two runs of the same samples, sample by sample: ``evaluator.evidence.pairing.PredictionPairs.compare``."""
 Margins = Mapping[str, float]
 """By metric, the relative difference within which two locks count as equivalent; stated before they are run."""
 LockedRun = tuple[Lock, Run]
@@ -126,11 +129,20 @@ def default_rounds(locks: int) -> int:
 
 
 def interleave(
-    locks: Sequence[Lock], once: Callable[[Lock, Mapping[str, Any]], Run], rounds: int, margins: Margins
+    locks: Sequence[Lock],
+    once: Callable[[Lock, Mapping[str, Any]], Run],
+    rounds: int,
+    margins: Margins,
+    pair: Pair | None = None,
 ) -> Comparison:
     """Run every lock once a round, and the first one once more, by :func:`balanced_orders`. Ends at a run not done.
 
-    ``once`` is handed what the run's record should say of the comparison, ``margins`` among it, before the run is made.
+    Args:
+        locks: The locks, the reference first.
+        once: Runs a lock. It is handed what the run's record should say of the comparison, ``margins`` among it.
+        rounds: How many rounds.
+        margins: What counts as equivalent, by metric.
+        pair: As :func:`compare_runs` takes it.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
     arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
@@ -142,17 +154,21 @@ def interleave(
             run = once(locks[arm], msgspec.to_builtins(turn))
             pairs.append((locks[arm], run))
             if run.end is None or run.end.outcome != "done":
-                return compare_runs(pairs)
-    return compare_runs(pairs)
+                return compare_runs(pairs, pair)
+    return compare_runs(pairs, pair)
 
 
-def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
+def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Comparison:
     """Compare runs that exist, each with its lock: those of one lock together, the lock named first with each other.
 
     Of one lock alone the first run is compared with each other.
 
     Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
     stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
+
+    Args:
+        pairs: The runs, each with its lock.
+        pair: Compares two runs sample by sample; without it quality is decided by intervals.
 
     Raises:
         IntegrityError: a record contradicts its evidence.
@@ -165,12 +181,12 @@ def compare_runs(pairs: Sequence[LockedRun]) -> Comparison:
         arms = [Arm(lock, tuple(run for other, run in pairs if other.id == lock.id)) for lock in locks]
         if len(arms) == 1:
             arms = [Arm(lock, (run,)) for lock, run in pairs]
-        return _compared(arms, shared_margins(locks), interleaved=False)
+        return _compared(arms, shared_margins(locks), pair, interleaved=False)
     places: dict[tuple[bool, int], list[LockedRun]] = {}
-    for turn, pair in sorted(zip(turns, pairs, strict=True), key=lambda one: one[0].round):
-        places.setdefault((turn.control, turn.arm), []).append(pair)
+    for turn, locked_run in sorted(zip(turns, pairs, strict=True), key=lambda one: one[0].round):
+        places.setdefault((turn.control, turn.arm), []).append(locked_run)
     arms = [Arm(found[0][0], tuple(run for _, run in found), control) for (control, _), found in sorted(places.items())]
-    return _compared(arms, turns[0].margins, interleaved=True)
+    return _compared(arms, turns[0].margins, pair, interleaved=True)
 
 
 def _turns(pairs: Sequence[LockedRun]) -> list[Turn] | None:
@@ -203,18 +219,36 @@ def _turn(run: Run) -> Turn | None:
         return None
 
 
-def _compared(arms: Sequence[Arm], margins: Margins, *, interleaved: bool) -> Comparison:
+def _compared(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, interleaved: bool) -> Comparison:
     first = arms[0]
     reference = (first.lock, first.runs[0])
     others = [(arm.lock, run) for arm in arms for run in arm.runs][1:]
     reasons = [f"{one[1].id}: {reason}" for one in others for reason in comparable(reference, one)]
     calm = _calm(arms) if interleaved else arms
+    further = [number for number, arm in enumerate(arms) if number and not arm.control]
+    tests = _test_pairs(first, [arms[number] for number in further], pair)
     findings = tuple(
-        (arm, tuple(_findings(calm[0], other, _control(calm), margins, paired=interleaved)))
-        for arm, other in zip(arms, calm, strict=True)
-        if arm is not first and not arm.control
+        (arms[number], tuple(_findings(calm[0], calm[number], _control(calm), margins, paired, by_turns=interleaved)))
+        for number, paired in zip(further, tests, strict=True)
     )
     return Comparison(tuple(arms), interleaved, tuple(reasons), findings)
+
+
+def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[PairedTests]:
+    """Compare the first run of each further arm with that of the first one, sample by sample.
+
+    The more locks are compared with the first one, the sooner one of them seems different by chance: ``adjust`` allows
+    for it, metric by metric.
+    """
+    if pair is None:
+        return [PairedTests() for _ in others]
+    found = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0])) for arm in others]
+    adjusted: list[dict[str, PairedTest]] = [{} for _ in others]
+    for name in {name: None for one in found for name in one.tests}:
+        places = [place for place, one in enumerate(found) if name in one.tests]
+        for place, test in zip(places, adjust([found[place].tests[name] for place in places]), strict=True):
+            adjusted[place][name] = test
+    return [replace(one, tests=tests) for one, tests in zip(found, adjusted, strict=True)]
 
 
 def _calm(arms: Sequence[Arm]) -> list[Arm]:
@@ -229,7 +263,9 @@ def _control(arms: Sequence[Arm]) -> Arm | None:
     return next((arm for arm in arms if arm.control), None)
 
 
-def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, paired: bool) -> Iterator[Finding]:
+def _findings(
+    first: Arm, other: Arm, control: Arm | None, margins: Margins, tests: PairedTests, *, by_turns: bool
+) -> Iterator[Finding]:
     """A finding on each metric that every run of both arms has, in the first arm's order."""
     for name, metric in _metrics(first.runs[0]).items():
         a, b, margin = first.values(name), other.values(name), margins.get(metric.name)
@@ -237,12 +273,12 @@ def _findings(first: Arm, other: Arm, control: Arm | None, margins: Margins, *, 
             continue
         is_reported = first.is_self_reported(name) or other.is_self_reported(name)
         if is_exact(name, a) and is_exact(name, b):
-            exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin)
+            exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin, tests)
             yield from () if exact is None else (_decided(exact, is_reported=is_reported),)
             continue
         second = () if control is None else control.values(name)
-        found = ratio(a, b, paired=paired, again=second)
-        again = None if control is None else ratio(a, second, paired=paired)
+        found = ratio(a, b, paired=by_turns, again=second)
+        again = None if control is None else ratio(a, second, paired=by_turns)
         if found is not None:
             judged = judge(name, metric.direction, found, again, margin)
             if not is_quality(metric.name):

@@ -18,6 +18,7 @@ from artifacts.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
     from evaluator.comparing import Comparison
+    from evaluator.evidence.pairing import PredictionPairs
     from evaluator.records.runs import Run
     from registry.lockfile import Lock
 
@@ -98,7 +99,7 @@ def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) ->
     if len(runs) < 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
     locks = {id_: read_lock(invocation, id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
-    found = compare_runs([(locks[run.start.lock], run) for run in runs])
+    found = compare_runs([(locks[run.start.lock], run) for run in runs], _pairs(invocation).compare)
     if found.reasons and not asked.force:
         raise RefusedError(
             f"these runs are not comparable with {runs[0].id}: {'; '.join(found.reasons)}",
@@ -124,7 +125,16 @@ def _interleaved(
         say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {made.id} {word}")
         return made
 
-    return interleave(locks, once, asked.rounds or default_rounds(len(locks)), stated)
+    rounds = asked.rounds or default_rounds(len(locks))
+    return interleave(locks, once, rounds, stated, _pairs(invocation).compare)
+
+
+def _pairs(invocation: Invocation) -> "PredictionPairs":
+    """Return what compares runs sample by sample."""
+    from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
+    from evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
+
+    return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
 def _warn(run: "Run") -> None:

@@ -1,7 +1,7 @@
 """Comparisons as JSON and as text."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from api.cli import output
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evaluator.comparing import Arm, Comparison
     from evaluator.statistics.equivalence import Finding
     from evaluator.statistics.figures import Interval
+    from evaluator.statistics.pairing import PairedTest
     from evaluator.statistics.repeats import Ratio
 
 
@@ -52,7 +53,12 @@ def finding_document(one: "Finding") -> dict[str, Any]:
         "answer": one.answer,
         "reason": one.reason,
         "self_reported": one.self_reported,
+        "test": None if one.test is None else _test(one.test),
     }
+
+
+def _test(one: "PairedTest") -> dict[str, Any]:
+    return asdict(one) | {"ci": [one.ci.low, one.ci.high]}
 
 
 def _ratio(one: "Ratio") -> dict[str, Any]:

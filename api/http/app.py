@@ -61,6 +61,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         ),
         long=threads(settings.long_threads, patience=None),
         lists=threads(settings.list_threads),
+        compare=threads(settings.compare_threads),
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),
         whole_answers=SendMemory(settings.answer_bytes),

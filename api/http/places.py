@@ -24,6 +24,7 @@ READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}
 ASK: Final = {"at_once": "ask"}
 LIST: Final = {"at_once": "list"}
+COMPARE: Final = {"at_once": "compare"}
 LONG_BODY: Final = {"at_once": "publish", "at_once_above": 1 << 18}
 """A body takes a place where it has more bytes than that, or does not say how many it has."""
 

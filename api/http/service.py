@@ -18,11 +18,12 @@ from artifacts.space import DiskReserve
 class Service:
     """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it.
 
-    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
-    who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to be
-    searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all that there
-    is, ``lists`` for pages of what is recorded, ``send`` for the pieces of blobs on their way out, which have the
-    memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked for is ``work``.
+    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins,
+    and who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to
+    be searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all
+    that there is, ``lists`` for pages of what is recorded, ``compare`` for comparisons of runs, ``send`` for the
+    pieces of blobs on their way out, which have the memory of ``windows``; other large answers have that of
+    ``whole_answers``. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -35,6 +36,7 @@ class Service:
     inspect: Work
     long: Work
     lists: Work
+    compare: Work
     send: Work
     windows: SendMemory
     whole_answers: SendMemory
@@ -47,4 +49,5 @@ class Service:
     @property
     def works(self) -> tuple[Work, ...]:
         """All threads."""
-        return self.work, self.prompt, self.ends, self.ask, self.inspect, self.long, self.lists, self.send
+        quick = (self.work, self.prompt, self.ends, self.ask)
+        return *quick, self.inspect, self.long, self.lists, self.compare, self.send

@@ -1,6 +1,6 @@
 """Comparisons and verdicts on the way."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # numpy and scipy, which only whoever compares needs
     from evaluator.records.verdicts import Verdict
     from evaluator.statistics.equivalence import Finding
     from evaluator.statistics.figures import Interval
+    from evaluator.statistics.pairing import PairedTest
     from evaluator.statistics.repeats import Ratio
 
 Ends = tuple[float | None, float | None]
@@ -42,6 +43,25 @@ class RatioTold(Struct, frozen=True, kw_only=True):
     paired: bool
 
 
+class PairedTestTold(Struct, frozen=True, kw_only=True):
+    """How two locks compare in quality on the same samples.
+
+    `mcnemar` is exact, of samples that are right or wrong: `only_first` and `only_second` count those that one alone
+    decides right. `resampling` exchanges the answers for `p` and draws samples for `ci`. `difference` is the second
+    value less the first, `ci` its interval at 95 %. `adjusted` is `p` by Holm's method for so many `comparisons`.
+    """
+
+    method: Literal["mcnemar", "resampling"]
+    n: int
+    difference: float
+    ci: Ends
+    p: float
+    only_first: int | None
+    only_second: int | None
+    comparisons: int
+    adjusted: float
+
+
 class FindingTold(Struct, frozen=True, kw_only=True):
     """How a metric of ``lock`` compares with that of ``against``; a ``self_reported`` one is undecided."""
 
@@ -55,6 +75,7 @@ class FindingTold(Struct, frozen=True, kw_only=True):
     answer: str
     reason: str
     self_reported: bool
+    test: PairedTestTold | None
 
 
 class ComparisonTold(Struct, frozen=True, kw_only=True):
@@ -121,6 +142,21 @@ def _finding(arm: "Arm", one: "Finding", first: str) -> FindingTold:
         answer=one.answer,
         reason=one.reason,
         self_reported=one.self_reported,
+        test=None if one.test is None else _test(one.test),
+    )
+
+
+def _test(one: "PairedTest") -> PairedTestTold:
+    return PairedTestTold(
+        method=one.method,
+        n=one.n,
+        difference=one.difference,
+        ci=_ends(one.ci),
+        p=one.p,
+        only_first=one.only_first,
+        only_second=one.only_second,
+        comparisons=one.comparisons,
+        adjusted=one.adjusted,
     )
 
 

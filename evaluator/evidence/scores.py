@@ -14,7 +14,7 @@ from evaluator.evidence.workspace import lay_out
 from evaluator.harness.failures import Failure
 from evaluator.harness.job import Job
 from evaluator.harness.reading import parse_job
-from evaluator.harness.scoring import score
+from evaluator.harness.scoring import Score, score
 from evaluator.runner.jobs import job_document
 from evaluator.runner.stages import harness_version
 from registry.lockfile import Lock
@@ -65,15 +65,29 @@ def score_predictions(
         return {}, {}
     if "predictions" not in files:
         raise InvalidInputError("the harness left no predictions")
+    found = score_samples(lock, manifests, files["predictions"], folder)
+    return found.quality, found.measures
+
+
+def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: Path, folder: Path) -> Score:
+    """Compare the predictions of a run with the labels of the dataset, sample by sample.
+
+    Args:
+        lock: Says which metrics and which split.
+        manifests: Those of the lock.
+        predictions: The file of the predictions.
+        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
+
+    Raises:
+        InvalidInputError, NonFiniteError, MemoryError, UnreadableLabelsError: As ``score_predictions``.
+    """
     job: Job = parse_job(job_document(lock, "cpu", manifests))
     try:
-        admits = harness_version(lock) < FIRST_FINITE
-        found = score(job, folder, files["predictions"], admits_non_finite=admits)
+        return score(job, folder, predictions, admits_non_finite=harness_version(lock) < FIRST_FINITE)
     except Failure as error:
         if error.kind == "out-of-memory":  # of this process: it says nothing of the predictions
             raise MemoryError from error
         raise _ERRORS.get(error.kind, InvalidInputError)(error.message) from error
-    return found.quality, found.measures
 
 
 def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore, folder: Path) -> None:

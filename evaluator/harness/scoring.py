@@ -13,7 +13,7 @@ from .job import Job, Making, Model
 from .pipeline import find_source, trace_geometry
 from .predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order
 from .predictors import Tensors
-from .quality import open_tally
+from .quality import Tally, open_tally
 from .quality.classes import Classes
 from .reports import Progress, Timings
 from .selection import spread
@@ -32,10 +32,12 @@ class Score(NamedTuple):
 
     ``quality`` is what ``result.json`` says: by metric ``n``, and ``correct`` or ``value``. ``measures`` is what each
     sample adds to a metric that is no count, from which intervals are made; empty where every metric is a count.
+    ``samples`` is the same of all metrics, counts too.
     """
 
     quality: dict[str, Any]
     measures: Tensors
+    samples: Tensors
 
 
 def score(
@@ -61,7 +63,7 @@ def score(
             ``non-finite``: an output has NaN or infinities, which the manifest does not allow.
     """
     if not job.quality_metrics:
-        return Score({}, {})
+        return Score({}, {}, {})
     samples = open_samples(job.dataset, dataset, job.model.task)
     if isinstance(job.golden, Making):
         samples = samples.subset(spread(len(samples), job.golden.judged))
@@ -75,7 +77,7 @@ def score(
         finite.check()
     table = stored.table(_compared_tensor(job))
     if table is not None and isinstance(tally, Classes) and tally.add_all(table, samples.labels):
-        return Score(tally.document(), tally.measures())
+        return _summarise(tally)
     for number, (prediction, geometry) in enumerate(stored):
         try:
             if geometry is not None and job.model.runs_code:
@@ -85,7 +87,12 @@ def score(
             raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
         if progress is not None:
             progress.at(number + 1)
-    return Score(tally.document(), tally.measures())
+    return _summarise(tally)
+
+
+def _summarise(tally: Tally) -> Score:
+    measures = tally.measures()
+    return Score(tally.document(), measures, tally.counts() if isinstance(tally, Classes) else measures)
 
 
 def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geometry) -> None:

@@ -5,10 +5,11 @@ the whole interval within it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.pairing import PairedTest, PairedTests
 from evaluator.statistics.repeats import MOST, Ratio, runs_to_decide
 from evaluator.statistics.units import change
 
@@ -26,7 +27,7 @@ class Finding:
 
     ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
     made; ``margin`` what was stated beforehand, None where nothing was. ``self_reported``: code of a model could have
-    made a value, so that the finding is undecided.
+    made a value, so that the finding is undecided. ``test``: how the two compare sample by sample, of quality alone.
     """
 
     metric: str
@@ -36,6 +37,7 @@ class Finding:
     answer: Answer
     reason: str
     self_reported: bool = False
+    test: PairedTest | None = None
 
     @property
     def noise_floor(self) -> float | None:
@@ -57,12 +59,30 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
     return Finding(metric, ratio, control, margin, answer, f"{told}, {why}")
 
 
-def judge_quality(a: Metric, b: Metric, n: int, margin: float | None) -> Finding | None:
+_NO_TESTS = PairedTests()
+
+
+def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests = _NO_TESTS) -> Finding | None:
     """The finding on a quality metric that every run of a lock gives alike: on the samples that were seen it is exact.
 
-    So a margin is decided without an interval. Without one, values are called different where their intervals, which
-    speak of other samples of the kind, do not meet. None where the first value is not positive: there is no ratio.
+    So a margin is decided without an interval. Without one, values are called different where the test of the pairs of
+    samples says so, which speaks of other samples of the kind; where there is none, where their intervals do not meet.
+
+    Args:
+        a: The figure of the first lock.
+        b: That of the second one.
+        n: The number of runs a side.
+        margin: What counts as equivalent; None where nothing was stated.
+        tests: How the two compare sample by sample, or why they were not compared.
+
+    Returns:
+        The finding; None where the first value is not positive: there is no ratio.
     """
+    finding = _judge_exact(a, b, n, margin, tests)
+    return None if finding is None else replace(finding, test=tests.tests.get(a.name))
+
+
+def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests) -> Finding | None:
     if a.value <= 0:
         return None
     value = b.value / a.value
@@ -72,9 +92,32 @@ def judge_quality(a: Metric, b: Metric, n: int, margin: float | None) -> Finding
         inside = _inside(exact.narrow, margin)
         why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
         return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{told}, {why}")
+    if (test := tests.tests.get(a.name)) is not None:
+        answer: Answer = "different" if test.is_significant else "undecided"
+        return Finding(a.name, exact, None, None, answer, f"{told}; {_describe(test, a.direction)}")
+    why = "" if tests.reason is None else f"; not compared sample by sample: {tests.reason}"
     if value == 1 or _meet(a.ci, b.ci):
-        return Finding(a.name, exact, None, None, "undecided", f"{told}, and other samples may say otherwise")
-    return Finding(a.name, exact, None, None, "different", f"{told}, more than the choice of samples explains")
+        return Finding(a.name, exact, None, None, "undecided", f"{told}, and other samples may say otherwise{why}")
+    return Finding(a.name, exact, None, None, "different", f"{told}, more than the choice of samples explains{why}")
+
+
+def _describe(test: PairedTest, direction: str) -> str:
+    """Return what a test of pairs says, in words."""
+    if test.method == "mcnemar":
+        split = (
+            f"of {test.n} samples {test.only_first} only the first decides right, {test.only_second} only the second"
+        )
+    else:
+        split = f"{test.n} samples compared in pairs"
+    p = f"p = {test.p:.2g}"
+    if test.comparisons > 1:
+        p = f"{p}, {test.adjusted:.2g} by Holm's method for {test.comparisons} comparisons"
+    if not test.is_significant:
+        return f"{split} ({p}): no difference was found, which is no evidence that there is none"
+    rank = ""
+    if direction in ("higher", "lower"):
+        rank = f", and the second is {'better' if (test.difference > 0) == (direction == 'higher') else 'worse'}"
+    return f"{split} ({p}): more than the choice of samples explains{rank}"
 
 
 def _moved(value: float) -> str:

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +22,7 @@ from evaluator.records.calls import KEY, calls_document
 from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
 from evaluator.repeating import repeat
 from evaluator.statistics.figures import Calls, Interval, Metric
+from evaluator.statistics.pairing import PairedTests, compare_decisions
 from registry.lockfile import dump
 from registry.manifests.model import Model
 from tests.support.recorded import DONE, NOON, recorded
@@ -356,6 +358,28 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
+
+
+def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    number = np.arange(10_000)
+    test = compare_decisions(number >= 200, (number < 200) | (number >= 500))
+    locks = [
+        variant({"model": {"name": name}, "request": {"model": {"name": name, "version": "*"}}}).lock
+        for name in ("other", "third")
+    ]
+    runs = [(LOCK, run()), *((lock, recorded(END, lock=lock.id)) for lock in locks)]
+    found = compare_runs(runs, lambda _, __: PairedTests({"top1": test}))
+    print_comparison(found)
+    shown = capsys.readouterr().out
+    assert shown.count("of 10000 samples 300 only the first decides right, 200 only the second") == 2
+    assert "p = 8.9e-06, 1.8e-05 by Holm's method for 2 comparisons" in shown
+    document = comparison_document(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    first = document["findings"][0]
+    assert (first["metric"], first["answer"]) == ("top1", "different")
+    assert first["test"]["ci"] == [test.ci.low, test.ci.high]
+    assert (first["test"]["only_first"], first["test"]["only_second"], first["test"]["comparisons"]) == (300, 200, 2)
+    assert [one["test"] for one in document["findings"] if one["metric"] == "latency_p50"] == [None, None]
 
 
 def test_a_margin_of_what_cannot_be_compared_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Collection, Container
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def make_run(
     store: BlobStore,
     *,
     at: datetime = NOON,
-    right: int = 1,
+    right: int | Collection[int] = 1,
     slowness: int = 1,
     isolation: Isolation = "process",
     classes: int = 10,
@@ -59,7 +60,7 @@ def make_run(
         lock: A lock of a classifier, whose dataset can be read.
         store: Has what the lock names.
         at: When it started; it took a minute.
-        right: How many of the samples are predicted right.
+        right: How many of the samples are predicted right, or which.
         slowness: A factor of every latency.
         isolation: Whether it ran in a container.
         classes: How many scores there are of each sample.
@@ -74,7 +75,8 @@ def make_run(
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "out"
         output.mkdir()
-        _leave(lock, store, Path(folder), right, slowness, classes, has_nan=has_nan)
+        answers = range(right) if isinstance(right, int) else frozenset(right)
+        _leave(lock, store, Path(folder), answers, slowness, classes, has_nan=has_nan)
         ran = 1.5 * slowness
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
         at_end = at + timedelta(minutes=1)
@@ -94,7 +96,9 @@ def make_run(
     return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
 
 
-def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int, width: int, *, has_nan: bool) -> None:
+def _leave(
+    lock: Lock, store: BlobStore, folder: Path, right: Container[int], slowness: int, width: int, *, has_nan: bool
+) -> None:
     """Write what a harness leaves to ``folder/out``."""
     output, manifests = folder / "out", read_manifests(lock, store)
     job = parse_job(job_document(lock, "cpu", manifests))
@@ -105,7 +109,7 @@ def _leave(lock: Lock, store: BlobStore, folder: Path, right: int, slowness: int
         labels = open_samples(job.dataset, folder / "dataset", job.model.task).labels
         assert labels is not None
         offset = job.model.outputs[0].label_offset
-        classes = [int(label) + offset if number < right else int(label) + 1 + offset  # type: ignore[arg-type]
+        classes = [int(label) + offset if number in right else int(label) + 1 + offset  # type: ignore[arg-type]
                    for number, label in enumerate(labels)]  # fmt: skip
         scores = np.eye(width, dtype=np.float32)[np.asarray(classes) % width]
         if has_nan:

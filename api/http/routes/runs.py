@@ -12,7 +12,7 @@ from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
 from api.http.documented import answers, content, example, nothing
 from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import LIST
+from api.http.places import COMPARE, LIST
 from api.http.service import Service
 from api.wire import runs as wire
 from api.wire import verdicts as told
@@ -21,11 +21,14 @@ from api.wiring import Registry
 from artifacts.digest import digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
 from artifacts.limits import PAGE
+from evaluator.evidence.examination import SCRATCH
 from evaluator.records.runs import Outcome, Run, RunId, parse_run_id
 from registry.lockfile import load
 
 _AT_ONCE = 101
 """Runs that are read together."""
+_PAIRING_SECONDS = 60.0
+"""How long the runs of one request may be compared sample by sample."""
 _ID = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
 _LOCK = "sha256:" + "0" * 64
 _METRIC = {
@@ -194,7 +197,7 @@ def _judgements(service: Service) -> list[Any]:
 
     @post(
         "/comparisons",
-        opt=READ,
+        opt=READ | COMPARE,
         status_code=200,
         summary="Compare runs",
         responses=answers(
@@ -202,8 +205,11 @@ def _judgements(service: Service) -> list[Any]:
         ),
     )
     async def compare_runs(data: RunsIn) -> told.ComparisonTold:
-        """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable."""
-        return await service.work.do(_compared, registry, data)
+        """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable.
+
+        Quality is compared sample by sample (`test`), from the stored predictions and the labels.
+        """
+        return await service.compare.do(_compared, registry, data)
 
     @post(
         "/verdicts",
@@ -248,10 +254,12 @@ def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
 
 def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
     from evaluator.comparing import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
+    from evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
 
     runs = [registry.records.get(parse_run_id(one)) for one in data.runs]
     locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
-    return told.comparison_on_wire(compare_runs([(locks[run.start.lock], run) for run in runs]))
+    pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
+    return told.comparison_on_wire(compare_runs([(locks[run.start.lock], run) for run in runs], pairs.compare))
 
 
 def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:

@@ -90,9 +90,11 @@ class Classes:
         return {metric: {"correct": int(right), "n": int(n)} for metric, (right, n) in counts.items()}
 
     def measures(self) -> Tensors:
-        """Where calls are decided one by one: int64 [samples, 2] by metric, right decisions and all of them."""
-        if self._output.reduce != "none":
-            return {}
+        """Where calls are decided one by one, as :meth:`counts`; else nothing."""
+        return self.counts() if self._output.reduce == "none" else {}
+
+    def counts(self) -> Tensors:
+        """Return int64 [samples, 2] by metric: the right decisions of each sample, and all of them."""
         return {metric: np.asarray(rows, np.int64) for metric, rows in self._rows.items()}
 
 

@@ -22,7 +22,9 @@ from registry.access.scopes import Scopes
 from registry.catalogue.damage import DamagedDatabaseError
 from registry.catalogue.insertion import insert_lock
 from registry.lockfile import Lock
+from registry.names import KINDS
 from tests.api.http.conftest import Client
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
@@ -238,9 +240,34 @@ def test_runs_are_compared(client: Client, registry: Registry, runs: list[Run], 
     document = client.post("/v1/comparisons", json={"runs": [runs[-1].id, again.id]}).json()
     assert document["comparable"] is True
     assert [arm["runs"] for arm in document["arms"]] == [[runs[-1].id], [again.id]]
-    assert {one["metric"] for one in document["findings"]} == {"top1", "throughput@8"}
+    findings = {one["metric"]: one for one in document["findings"]}
+    assert findings.keys() == {"top1", "throughput@8"}
+    assert findings["top1"]["test"] is None
+    assert "not compared sample by sample: the predictions of" in findings["top1"]["reason"]
     assert client.post("/v1/comparisons", json={"runs": [again.id]}).status_code == 400
     assert client.post("/v1/comparisons", json={"runs": [again.id, OTHER]}).status_code == 404
+
+
+def test_quality_is_compared_sample_by_sample(client: Client, registry: Registry) -> None:
+    runs = []
+    for number, name in enumerate(("digits", "other", "third")):
+        request = {"metrics": ["top1"], "model": {"name": name, "version": "*"}}
+        made = variant({"model": {"name": name}, "files": IDX, "lock": CURRENT, "request": request})
+        made.publish(registry.catalogue, registry.store, KINDS if number == 0 else ("model",))
+        registry.catalogue.put_lock(made.lock)
+        run = make_run(made.lock, registry.store, at=NOON + timedelta(hours=number), right=2 - number)
+        assert run.end is not None
+        registry.records.start(run.start)
+        registry.records.finish(run.id, run.end)
+        runs.append(run.id)
+    document = client.post("/v1/comparisons", json={"runs": runs[:2]}).json()
+    (finding,) = document["findings"]
+    assert finding["answer"] == "undecided"
+    expected = {"method": "mcnemar", "n": 2, "difference": -0.5, "p": 1.0, "adjusted": 1.0, "comparisons": 1}
+    assert expected.items() <= finding["test"].items()
+    assert (finding["test"]["only_first"], finding["test"]["only_second"]) == (1, 0)
+    several = client.post("/v1/comparisons", json={"runs": runs}).json()["findings"]
+    assert [(one["test"]["comparisons"], one["test"]["only_first"]) for one in several] == [(2, 1), (2, 2)]
 
 
 def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run], lock: Lock) -> None:

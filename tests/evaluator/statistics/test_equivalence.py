@@ -1,11 +1,14 @@
 """Equivalent, different or undecided: every answer, with and without a margin, with and without a control."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from evaluator.statistics.equivalence import judge, judge_quality
 from evaluator.statistics.figures import Interval, Metric
 from evaluator.statistics.intervals import UNBOUNDED
+from evaluator.statistics.pairing import PairedTests, compare_decisions
 from evaluator.statistics.repeats import Ratio, ratio
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)
@@ -103,6 +106,43 @@ def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, an
     assert judged is not None
     assert judged.answer == answer
     assert reason in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer", "reason"),
+    [
+        (300, 200, "different", "of 10000 samples 300 only the first decides right, 200 only the second (p = 8.9e-06)"),
+        (300, 200, "different", "more than the choice of samples explains, and the second is worse"),
+        (20, 24, "undecided", "no difference was found, which is no evidence that there is none"),
+        (0, 0, "undecided", "equal on these samples; of 10000 samples 0 only the first decides right"),
+        (40, 40, "undecided", "equal on these samples; of 10000 samples 40 only the first decides right"),
+    ],
+)
+def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, answer: str, reason: str) -> None:
+    """The intervals of both values meet: they speak of other samples, and these are the same of both."""
+    number = np.arange(10_000)
+    test = compare_decisions(number >= second, (number < second) | (number >= second + first))
+    a, b = (quality(value, value - 0.006, value + 0.006) for value in (0.9, 0.9 + test.difference))
+    judged = judge_quality(a, b, 1, None, PairedTests({"top1": test}))
+    assert judged is not None
+    assert (judged.answer, judged.test) == (answer, test)
+    assert reason in judged.reason
+
+
+def test_why_no_pairs_were_compared_is_said() -> None:
+    a, b = quality(0.80, 0.74, 0.86), quality(0.82, 0.76, 0.87)
+    judged = judge_quality(a, b, 1, None, PairedTests(reason="the predictions of run/x are missing"))
+    assert judged is not None
+    assert judged.test is None
+    assert judged.reason.endswith("not compared sample by sample: the predictions of run/x are missing")
+
+
+def test_a_margin_of_quality_is_decided_by_the_values_whatever_the_test_says() -> None:
+    test = replace(compare_decisions(np.ones(500, bool), np.arange(500) >= 20), adjusted=1e-6)
+    a, b = quality(1.0, 0.99, 1.0), quality(0.96, 0.94, 0.98)
+    judged = judge_quality(a, b, 1, 0.05, PairedTests({"top1": test}))
+    assert judged is not None
+    assert (judged.answer, judged.test) == ("equivalent", test)
 
 
 def test_quality_that_is_zero_has_no_ratio() -> None:

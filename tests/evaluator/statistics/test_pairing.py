@@ -1,0 +1,188 @@
+"""Two models on the same samples: exact tests against sums of others, and how often they are wrong."""
+
+from collections.abc import Callable
+from math import comb
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from evaluator.harness.quality.boxes import evaluate
+from evaluator.statistics import pairing
+from evaluator.statistics.figures import Interval
+from evaluator.statistics.intervals import UNBOUNDED
+from evaluator.statistics.pairing import PairedTest, adjust, compare_decisions, compare_measures
+from evaluator.statistics.quality import judged
+from tests.support.boxes import Drawn, detections_of
+
+Bools = npt.NDArray[np.bool_]
+
+
+def decisions(only_first: int, only_second: int, n: int) -> tuple[Bools, Bools]:
+    number = np.arange(n)
+    both = number >= only_first + only_second
+    return both | (number < only_first), both | ((number >= only_first) & (number < only_first + only_second))
+
+
+@pytest.mark.parametrize(("only_first", "only_second"), [(300, 200), (5, 0), (6, 0), (3, 9), (1, 1), (0, 1), (10, 10)])
+def test_mcnemar_is_the_sum_of_the_tails(only_first: int, only_second: int) -> None:
+    found = compare_decisions(*decisions(only_first, only_second, 10_000))
+    discordant = only_first + only_second
+    tail = sum(comb(discordant, k) for k in range(min(only_first, only_second) + 1)) / 2**discordant
+    assert found.p == pytest.approx(min(1.0, 2 * tail), rel=1e-9)
+    assert (found.only_first, found.only_second, found.n) == (only_first, only_second, 10_000)
+    assert found.difference == pytest.approx((only_second - only_first) / 10_000)
+    assert found.ci.low is not None
+    assert found.ci.high is not None
+    assert (found.p > 0.05) == (found.ci.low <= 0 <= found.ci.high)
+
+
+def test_models_that_decide_alike_are_equal() -> None:
+    found = compare_decisions(*decisions(0, 0, 50))
+    assert (found.p, found.difference, found.ci, found.is_significant) == (1.0, 0.0, Interval(0.0, 0.0), False)
+
+
+def rows_of_masks(seed: int, n: int, quality: float = 6.0) -> npt.NDArray[np.int64]:
+    """Return what ``n`` samples of four classes add to miou: the unions are those of the seed."""
+    random, scores = np.random.default_rng(seed), np.random.default_rng([seed, int(quality * 100)])
+    rows = []
+    for sample in range(n):
+        for label in range(4):
+            if random.random() < 0.7:
+                union = int(random.integers(10, 400))
+                rows.append([sample, label, int(union * scores.beta(quality, 2)), union])
+    return np.asarray(rows, np.int64)
+
+
+def measures_of(metric: str, seed: int, n: int, quality: float) -> dict[str, Any]:
+    random = np.random.default_rng([seed, int(quality * 100)])
+    if metric == "miou":
+        return {"miou": rows_of_masks(seed, n, quality)}
+    if metric == "map":
+        return dict(evaluate(*detections_of(seed, n, Drawn("good" if quality > 5 else "bad", n)))[1])
+    if metric == "top1":
+        decided = np.random.default_rng(seed).integers(1, 6, n)
+        return {"top1": np.stack([random.binomial(decided, quality / 10), decided], axis=1)}
+    return {metric: np.random.default_rng(seed).exponential(size=n) * random.uniform(0.5, 1, n) / quality}
+
+
+@pytest.mark.parametrize("metric", ["miou", "map", "top1", "mae", "rmse"])
+def test_the_difference_is_that_of_the_values(metric: str) -> None:
+    first, second = measures_of(metric, 3, 30, 6.0), measures_of(metric, 3, 30, 4.0)
+    found = compare_measures(metric, first, second, 30)
+    values = []
+    for measures in (first, second):
+        n = int(measures["top1"][:, 1].sum()) if metric == "top1" else 30
+        value = value_of(metric, measures)
+        values.append(judged(metric, value, n, measures).value)  # refuses another value
+    assert found.difference == pytest.approx(values[1] - values[0], abs=1e-12)
+    assert (found.method, found.n) == ("resampling", 30)
+    assert found.is_significant == (found.p <= 0.05 and found.ci.low is not None and abs(found.difference) > 0)
+
+
+def value_of(metric: str, measures: dict[str, Any]) -> float:
+    if metric == "miou":
+        rows = measures["miou"]
+        parts = [rows[rows[:, 1] == label] for label in np.unique(rows[:, 1])]
+        return float(np.mean([part[:, 2].sum() / part[:, 3].sum() for part in parts]))
+    if metric == "top1":
+        return float(measures["top1"][:, 0].sum() / measures["top1"][:, 1].sum())
+    if metric == "map":
+        return float(pairing._average_precision("map", measures, measures, 30)[1](np.repeat(np.eye(2), 30, axis=1))[0])
+    mean = float(measures[metric].mean())
+    return mean if metric == "mae" else mean**0.5
+
+
+def test_a_test_by_exchange_and_its_interval_agree_with_those_of_scipy() -> None:
+    random = np.random.default_rng(8)
+    first = random.exponential(size=40)
+    second = first * random.uniform(0.8, 1.1, 40)
+    found = compare_measures("mae", {"mae": first}, {"mae": second}, 40)
+    other = stats.permutation_test(
+        (second, first), lambda a, b: float((a - b).mean()), permutation_type="samples", n_resamples=9999, rng=1
+    )
+    assert found.p == pytest.approx(other.pvalue, abs=0.02)
+    low, high = stats.t.interval(0.95, 39, (second - first).mean(), stats.sem(second - first))
+    assert found.ci.low == pytest.approx(low, abs=0.1 * (high - low))
+    assert found.ci.high == pytest.approx(high, abs=0.1 * (high - low))
+    assert found == compare_measures("mae", {"mae": first}, {"mae": second}, 40)
+
+
+@pytest.mark.parametrize("metric", ["miou", "map", "top1", "mae", "rmse"])
+def test_a_model_is_equal_to_itself(metric: str) -> None:
+    measures = measures_of(metric, 5, 20, 6.0)
+    found = compare_measures(metric, measures, measures, 20)
+    assert (found.difference, found.p, found.is_significant) == (0.0, 1.0, False)
+
+
+def test_few_samples_that_differ_decide_nothing_though_their_bootstrap_excludes_zero() -> None:
+    """Four of 20, all in one direction: as likely as 1 of 8 if neither model is better."""
+    first = np.ones(20)
+    second = first - np.repeat([1.0, 0.0], [4, 16])
+    found = compare_measures("mae", {"mae": first}, {"mae": second}, 20)
+    assert found.p == pytest.approx(1 / 8, abs=0.03)
+    assert not found.is_significant
+
+
+def test_one_sample_bounds_nothing() -> None:
+    found = compare_measures("mae", {"mae": np.ones(1)}, {"mae": np.zeros(1)}, 1)
+    assert (found.ci, found.p, found.is_significant) == (UNBOUNDED, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("metric", "draw"),
+    [
+        ("mae", lambda random, n: random.exponential(size=n) ** 2),
+        ("rmse", lambda random, n: random.exponential(size=n) ** 2 * (random.random(n) < 0.3)),
+        ("top1", lambda random, n: np.stack([random.integers(0, 4, n), np.full(n, 3)], axis=1)),
+    ],
+)
+def test_equal_models_are_seldom_called_different(
+    metric: str, draw: Callable[[np.random.Generator, int], npt.NDArray[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "DRAWS", 199)
+    random = np.random.default_rng(12)
+    found = [compare_measures(metric, {metric: draw(random, 20)}, {metric: draw(random, 20)}, 20) for _ in range(400)]
+    assert sum(one.is_significant for one in found) <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
+
+
+def test_large_sets_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of all draws at once would need 800 MB of 50,000 samples."""
+    monkeypatch.setattr(pairing, "_AT_ONCE", 1000)
+    largest = 0
+
+    def watched(random: np.random.RandomState, count: int, units: int) -> Any:  # noqa: ANN401 - as the original
+        nonlocal largest
+        largest = max(largest, count * units)
+        return draw(random, count, units)
+
+    draw = pairing._draw
+    monkeypatch.setattr(pairing, "_draw", watched)
+    errors = np.random.default_rng(1).exponential(size=(2, 100))
+    compare_measures("mae", {"mae": errors[0]}, {"mae": errors[1]}, 100)
+    assert largest <= 500
+
+
+def test_several_comparisons_are_adjusted_by_holm() -> None:
+    tests = [PairedTest("mcnemar", 9, 0.1, Interval(0.1, 0.2), p) for p in (0.03, 0.01, 0.04, 0.5)]
+    found = adjust(tests)
+    assert [one.adjusted for one in found] == pytest.approx([0.09, 0.04, 0.09, 0.5])
+    assert [one.is_significant for one in found] == [False, True, False, False]
+    assert {one.comparisons for one in found} == {4}
+    assert [one.p for one in found] == [0.03, 0.01, 0.04, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("metric", "measures"),
+    [
+        ("mae", {"mae": np.ones(4)}),
+        ("top1", {"top1": np.ones((3, 2))}),
+        ("miou", {"miou": np.array([[3, 0, 1, 1]])}),
+        ("rmse", {}),
+    ],
+)
+def test_measures_of_other_samples_are_refused(metric: str, measures: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        compare_measures(metric, measures, measures, 3)

@@ -5,7 +5,7 @@ tagged union and the nearest known name are all found.
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -107,7 +107,7 @@ def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructTy
         if name in value:
             yield from _problems(place.at(name), value[name], field.type)
         elif field.required and name not in meant:  # one that is misspelt is not missing, too
-            yield place.at(name).error(f"the key {name!r} is missing", "write it: it has no default")
+            yield place.at(name).error(f"the key {name!r} is missing", f"write {_wanted(field.type)}")
 
 
 def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterator[InvalidInputError]:  # noqa: ANN401
@@ -199,6 +199,52 @@ def _name(kind: inspect.Type) -> str:
     return _FORMS[type(kind)].name
 
 
+def describe_key(struct: type[msgspec.Struct], name: str) -> str:
+    """Describe the values that a key of a mapping has."""
+    kind = inspect.type_info(struct)
+    assert isinstance(kind, inspect.StructType)
+    return next(_wanted(field.type) for field in kind.fields if field.encode_name == name)
+
+
+def _wanted(kind: inspect.Type) -> str:
+    """Describe the values that a type has, so that a missing one can be written."""
+    about = _description(kind)
+    kind = _plain(kind)
+    if isinstance(kind, inspect.UnionType):
+        structs = [one for one in map(_plain, kind.types) if isinstance(one, inspect.StructType)]
+        if structs and structs[0].tag_field:
+            words = f"a mapping whose {structs[0].tag_field} is one of {', '.join(str(one.tag) for one in structs)}"
+        else:
+            words = " or ".join(dict.fromkeys(_wanted(one) for one in kind.types))
+    elif isinstance(kind, inspect.VarTupleType):
+        words = f"a list, each element {_wanted(kind.item_type)}"
+    elif isinstance(kind, inspect.DictType):
+        words = f"a mapping from names, each to {_wanted(kind.value_type)}"
+    elif isinstance(kind, inspect.StructType):
+        words = _wanted_keys(kind)
+    elif isinstance(kind, _NUMBERS):
+        limits = [f"{words} {limit}" for limit, _, words in _limits(kind) if limit is not None]
+        words = f"{_name(kind)} {' and '.join(limits)}".rstrip()
+    else:
+        words = "a value" if isinstance(kind, inspect.AnyType) else _name(kind)
+    return f"{words}: {about}" if about else words
+
+
+def _wanted_keys(kind: inspect.StructType) -> str:
+    required = [field.encode_name for field in kind.fields if field.required]
+    if required:
+        return f"a mapping with {', '.join(required)}"
+    return f"a mapping with one of {', '.join(field.encode_name for field in kind.fields)}"
+
+
+def _description(kind: inspect.Type) -> str | None:
+    described: str | None = None
+    while isinstance(kind, inspect.Metadata):
+        described = described or (kind.extra_json_schema or {}).get("description")
+        kind = kind.type
+    return described
+
+
 def _called(value: Any) -> str:  # noqa: ANN401
     """How a found value's form is called."""
     if isinstance(value, bool):
@@ -233,14 +279,18 @@ def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[In
             yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
     if not isinstance(kind, _NUMBERS):
         return
-    for limit, kept, words in (
+    for limit, kept, words in _limits(kind):
+        if limit is not None and not kept(value, limit):
+            yield place.error(f"expected {words} {limit}, found {_shown(value)}")
+
+
+def _limits(kind: inspect.IntType | inspect.FloatType) -> tuple[tuple[float | None, Callable[..., bool], str], ...]:
+    return (
         (kind.ge, operator.ge, "at least"),
         (kind.gt, operator.gt, "more than"),
         (kind.le, operator.le, "at most"),
         (kind.lt, operator.lt, "less than"),
-    ):
-        if limit is not None and not kept(value, limit):
-            yield place.error(f"expected {words} {limit}, found {_shown(value)}")
+    )
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from artifacts.digest import parse_digest, to_hex
+from registry.conversion import describe_key
 from registry.manifests.batches import check_batches
 from registry.manifests.files import check_files, check_named
 from registry.manifests.geometry import check_geometry
@@ -74,7 +75,7 @@ def _check_split_keys(split: Split, form: str, place: Place, problems: Problems)
     for key in required:
         if getattr(split, key) is UNSET:
             what = f"the key {key!r} is missing: a split of {form} has it"
-            problems.add(place.at(key).error(what, "write it"))
+            problems.add(place.at(key).error(what, f"write {describe_key(Split, key)}"))
     for key in split.__struct_fields__:
         if key not in (*required, *optional, "samples") and getattr(split, key) is not UNSET:
             known = ", ".join((*required, *optional, "samples"))

@@ -3,6 +3,7 @@
 from msgspec import UNSET
 
 from registry.constraints import Constraint
+from registry.conversion import describe_key
 from registry.manifests.call_checks import check_calls
 from registry.manifests.effects import follow
 from registry.manifests.files import check_named
@@ -92,7 +93,7 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
     ):
         if wanted and not present:
             what = f"the key {key!r} is missing: a model in {model.format} needs it"
-            problems.add(place.at(key).error(what, "write it"))
+            problems.add(place.at(key).error(what, f"write {describe_key(Model, key)}"))
         if present and not wanted:
             problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "leave it out"))
     if model.code is not UNSET:

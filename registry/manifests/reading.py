@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
 from registry.conversion import convert
+from registry.manifests.certain_problems import LONGEST, find_certain_problems
 from registry.manifests.checks import check
 from registry.manifests.model import File
 from registry.manifests.others import Manifest
@@ -62,6 +63,10 @@ def examine(text: bytes | str, name: str) -> Reading:
         for one in error.problems or (error,):
             if not _is_asked_for(one.what, todos):
                 problems.add(one)
+    if manifest is None and len(text) <= LONGEST:
+        for one in find_certain_problems(document):
+            if not _is_of_a_todo(one.where or "", todos):
+                problems.add(one)
     return Reading(document, manifest, problems)
 
 
@@ -86,6 +91,14 @@ def _unfinished(todo: Todo, name: str) -> InvalidInputError:
 def _is_asked_for(what: str, todos: tuple[Todo, ...]) -> bool:
     """Whether a key is missing because a TODO line stands in its place, and asks for it."""
     missing = _MISSING.fullmatch(what)
-    if missing is None:
-        return False
-    return any(missing[1] in _WORD.findall(todo.text.partition(":")[0]) for todo in todos)
+    return missing is not None and _is_subject(missing[1], todos)
+
+
+def _is_of_a_todo(where: str, todos: tuple[Todo, ...]) -> bool:
+    """Whether a TODO line asks for the key that a place ends in."""
+    words = _WORD.findall(where.partition(" (")[0])
+    return bool(words) and _is_subject(words[-1], todos)
+
+
+def _is_subject(key: str, todos: tuple[Todo, ...]) -> bool:
+    return any(key in _WORD.findall(todo.text.partition(":")[0]) for todo in todos)

@@ -1,0 +1,149 @@
+"""Rules that are broken are told beside keys that are missing, and none that the missing keys might mend."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from artifacts.errors import InvalidInputError
+from registry.conversion import convert
+from registry.manifests import read_authored
+from registry.manifests.certain_problems import find_certain_problems
+from registry.manifests.others import Manifest
+from registry.yaml import Document, read
+
+GOOD = sorted((Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good").glob("*.yaml"))
+
+MODEL = """\
+schema: 1
+kind: model
+name: spoken-word
+version: 1.0.0
+license: Apache-2.0
+task: audio-classification
+framework: {name: onnxruntime, version: "*"}
+format: onnx
+inputs:
+  - name: input
+    type: audio
+    dtype: float32
+    shape: [null, 576]
+    steps:
+      - decode: {channels: mono}
+      - frame: {length: 512, step: 512, pad_start: 64, pad_end: false, calls: each}
+  - {name: state, type: state, dtype: float32, shape: [2, null, 128], from: memory, initial: zeros, reset: sample}
+  - {name: rate, type: constant, dtype: int64, shape: [], batch_axis: none, value: 1.5}
+outputs:
+  - {name: output, type: class-scores, dtype: float32, shape: [null, 1]}
+  - {name: memory_out, type: state, dtype: float32}
+files:
+  - {path: net.onnx, role: graph, source: net.onnx}
+"""
+RULES = {
+    "inputs[0].shape",  # frames of 512, and not of 576
+    "inputs[1].from",
+    "inputs[2].value",
+    "outputs[0].label_offset",
+    "outputs[0].threshold",
+    "outputs[0].reduce",
+}
+
+
+def places(text: str) -> set[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        read_authored(text, "manifest.yaml")
+    return {str(one.where).partition(" ")[0] for one in caught.value.problems or (caught.value,)}
+
+
+def test_every_rule_of_the_model_is_broken() -> None:
+    assert places(MODEL) == RULES
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        (["license: Apache-2.0\n"], {"license"}),
+        (["task: audio-classification\n", "version: 1.0.0\n", "license: Apache-2.0\n"], {"task", "version", "license"}),
+        (["format: onnx\n"], {"format"}),
+        (['framework: {name: onnxruntime, version: "*"}\n'], {"framework"}),
+    ],
+)
+def test_rules_are_told_beside_keys_that_are_missing(lines: list[str], missing: set[str]) -> None:
+    text = MODEL
+    for line in lines:
+        assert line in text
+        text = text.replace(line, "")
+    assert places(text) == RULES | missing
+
+
+def test_rules_are_told_beside_values_that_do_not_fit() -> None:
+    text = MODEL.replace("schema: 1", "schema: 2").replace("reset: sample", "reset: often").replace("mono", "stereo")
+    wrong = {"schema", "inputs[1].reset", "inputs[0].steps[0].decode.channels"}
+    assert places(text) == RULES - {"inputs[0].shape", "outputs[0].reduce"} | wrong
+
+
+def test_rules_of_other_parts_are_told_beside_what_an_input_lacks() -> None:
+    told = places(MODEL.replace("    type: audio\n", ""))
+    assert {"inputs[0].type", "inputs[1].from", "inputs[2].value", "outputs[0].label_offset"} <= told
+    assert "outputs[0].reduce" not in places(
+        MODEL.replace("    type: audio\n", "").replace("shape: [null, 1]", "reduce: max")
+    )
+
+
+def test_a_todo_line_stands_for_the_rules_of_its_key() -> None:
+    text = MODEL.replace("license: Apache-2.0\n", "# TODO license: none; write one\n")
+    text = text.replace("files:\n", "# TODO outputs[0].label_offset: unknown; write it\nfiles:\n")
+    assert places(text) == (RULES - {"outputs[0].label_offset"}) | {"manifest.yaml,"}
+
+
+def test_a_long_text_is_told_of_its_keys_alone() -> None:
+    """Completions check the whole manifest, which takes too long for every one of a thousand files."""
+    files = "".join(f"  - {{path: file-{number}, source: file-{number}}}\n" for number in range(1000))
+    assert places(MODEL.replace("license: Apache-2.0\n", "") + files) == {"license"}
+
+
+def paths_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all keys and elements of a document."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield (*path, key)
+            yield from paths_of(inner, (*path, key))
+
+
+def without(value: object, path: tuple[str | int, ...]) -> None:
+    """Remove what is at a path, if it is still there."""
+    *above, last = path
+    for key in above:
+        if isinstance(value, dict) and key not in value:
+            return
+        assert isinstance(value, dict | list)
+        value = value[key]  # type: ignore[index]
+    if isinstance(value, dict):
+        value.pop(last, None)
+
+
+def is_required(value: object, path: tuple[str | int, ...]) -> bool:
+    """Whether the keys of a manifest do not fit once the one at a path is removed."""
+    value = deepcopy(value)
+    without(value, path)
+    try:
+        convert(Document(value, "manifest.yaml"), Manifest)
+    except InvalidInputError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_no_rule_is_told_of_a_manifest_that_lacks_keys_alone(path: Path) -> None:
+    """A good manifest without some of its keys has a completion that breaks no rule: itself."""
+    original = read(path.read_bytes(), path.name)
+    paths = [one for one in paths_of(original.value) if is_required(original.value, one)]
+    choose = Random(path.stem)
+    for _ in range(8):
+        value = deepcopy(original.value)
+        for one in choose.sample(paths, choose.randint(1, 4)):
+            without(value, one)
+        problems = find_certain_problems(Document(value, path.name))
+        assert not problems, value

@@ -9,6 +9,8 @@ from .job import Job
 
 _DISTRIBUTIONS = {"PIL": "pillow", "mlperf_loadgen": "mlcommons-loadgen"}
 """What brings a module, where it is called otherwise."""
+POSTSCRIPT = "EPS"
+"""Pillow's name of the one format that it hands to another program of the host, Ghostscript."""
 
 
 @contextmanager

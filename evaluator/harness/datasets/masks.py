@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..libraries import needed_by
+from ..libraries import POSTSCRIPT, needed_by
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -31,6 +31,8 @@ def read_mask(file: Path | BytesIO, name: str) -> NDArray[Any]:
         from PIL import Image  # noqa: PLC0415 - a dataset is opened without it too
 
     with Image.open(file) as picture:
+        if picture.format == POSTSCRIPT:
+            raise ValueError(f"{name}: a mask in PostScript, which is a program")
         mode = "I;16" if picture.mode.startswith("I;16") else picture.mode
         if mode not in _MASK_TYPES:
             raise ValueError(f"{name}: a mask of the mode {mode}, where each pixel is one whole number (L, P, I;16)")

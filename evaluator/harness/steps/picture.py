@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from ..libraries import POSTSCRIPT
 from .geometry import Geometry
 from .interpolation import interpolate
 from .tensor import Source, StepError, Tensor, as_file, axis_of, by_rows, saturate
@@ -120,9 +121,12 @@ def _tensor(picture: Image.Image, color: str, geometry: Geometry) -> Tensor:
 
 def _opened(content: bytes) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(content))
+        opened = Image.open(io.BytesIO(content))
     except UnidentifiedImageError as error:  # Pillow names an address in memory, which belongs in no record
         raise StepError("the file is no picture that can be decoded") from error
+    if opened.format == POSTSCRIPT:
+        raise StepError("the picture is PostScript, which is a program: convert it to PNG")
+    return opened
 
 
 def _as_stored(opened: Image.Image) -> Image.Image:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 from scipy.ndimage import map_coordinates
 
+from evaluator.harness.datasets.masks import read_mask
 from evaluator.harness.job import Step
 from evaluator.harness.steps import StepError, Tensor, bind
 from evaluator.harness.steps.numeric import cast
@@ -455,3 +456,14 @@ def test_an_unknown_rounding_is_refused() -> None:
         center_crop(picture, size=(2, 2), offset="up")
     with pytest.raises(StepError, match="no rounding 'up'"):
         resize(picture, shorter=2, method="bilinear", antialias=True, rounding="up")
+
+
+def test_postscript_is_handed_to_no_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow would run Ghostscript of the host on a file that a dataset's author wrote."""
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started"))
+    picture = Image.new("L", (4, 4))
+    content = encoded(picture, "EPS")
+    with pytest.raises(StepError, match="PostScript, which is a program"):
+        decode(content, color="L", exif="ignore")
+    with pytest.raises(ValueError, match=r"mask\.png: a mask in PostScript"):
+        read_mask(io.BytesIO(content), "mask.png")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import BoundedSemaphore
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -28,8 +27,6 @@ LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, 
 """The limits of reading the files of one lock."""
 SMALL: Final = 64 << 10
 """Bytes of all files together up to which they are read in this process. No parser here makes much of so few."""
-_SIDE_BY_SIDE: Final = BoundedSemaphore(4)
-"""So many children of one process may read for locks at a time."""
 _MOST_SHOWN: Final = 1000
 _LONGEST_NAME: Final = 200
 _GZIP: Final = b"\x1f\x8b"
@@ -71,8 +68,7 @@ def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest]
         return _answer(questions, locations, store)
     arguments = msgspec.to_builtins([questions, locations])
     try:
-        with _SIDE_BY_SIDE:
-            found = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
+        found = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
     except (LimitExceededError, IsolatedFaultError) as error:
         location = next((one for one in locations if one.digest == error.blob), None)
         if location is not None:

@@ -16,6 +16,7 @@ from api.http.grace import ENDED
 from api.http.header_size import HeadersTooLargeError, header_size
 from api.http.logs import REQUEST_ID, TOLD, log
 from api.http.patience import (
+    WITH_BODY,
     ClientLeftError,
     PatientSend,
     SlowReaderError,
@@ -38,8 +39,7 @@ HEADER: Final = b"x-request-id"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ID_BYTES: Final = 12
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
-_CHANGING: Final = _WITH_BODY | {"DELETE"}
+_CHANGING: Final = WITH_BODY | {"DELETE"}
 _REFUSED: Final = frozenset((401, 403))
 _ERRORS: Final = 400
 _LEFT: Final = 499
@@ -85,7 +85,7 @@ class Observed:
                 ]
             await send(message)
 
-        if scope["method"] in _WITH_BODY:
+        if scope["method"] in WITH_BODY:
             receive = patiently_received(receive, self._settings, announced(scope))
         patient: Send = PatientSend(answer, self._settings, self._memory)
         if scope["method"] == "HEAD":

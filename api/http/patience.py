@@ -11,7 +11,8 @@ from api.http.settings import Settings
 from api.http.work import BusyError
 from artifacts.errors import InvalidInputError
 
-_LENGTHS: Final = (b"content-length", b"transfer-encoding")
+WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+LENGTHS: Final = (b"content-length", b"transfer-encoding")
 _WHOLE: Final = 256 << 10
 """Bytes of an answer that the server's core may hold for a client; larger ones go in pieces that are waited for."""
 
@@ -69,7 +70,7 @@ class _Allowance:
 
 def announced(scope: HTTPScope) -> int | None:
     """The bytes that a body has, where its head says so and nothing else."""
-    said = [value for name, value in scope["headers"] if name in _LENGTHS]
+    said = [value for name, value in scope["headers"] if name in LENGTHS]
     return int(said[0]) if len(said) == 1 and said[0].isdigit() else None
 
 

@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
 from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import HTTPScope
 
 from api.http.limits import TooManyRequestsError, address_of
-from api.http.patience import announced
+from api.http.patience import LENGTHS, WITH_BODY, announced
 from api.http.settings import Bound
 from api.http.work import BusyError
 from registry.access.actors import acting
@@ -24,9 +25,11 @@ READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}
 ASK: Final = {"at_once": "ask"}
 LIST: Final = {"at_once": "list"}
+END: Final = {"at_once": "end"}
 COMPARE: Final = {"at_once": "compare"}
-LONG_BODY: Final = {"at_once": "publish", "at_once_above": 1 << 18}
-"""A body takes a place where it has more bytes than that, or does not say how many it has."""
+_BODY: Final = "body"
+_LONG_BODY: Final = 1 << 18
+"""Bytes of a body that takes a place beside that of its route, as one does that does not say how many it has."""
 
 
 class Places:
@@ -64,15 +67,30 @@ class Places:
 
 
 def place_with(places: Places) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place."""
+    """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place.
+
+    A long body needs another one, since it is kept in memory; uploads are not.
+    """
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        sort, above = route.opt.get("at_once"), route.opt.get("at_once_above")
-        if above is not None:
-            size = announced(cast("HTTPScope", connection.scope))
-            if size is not None and size <= above:
-                return
-        if sort is not None and LEAVE.get() is None:
-            LEAVE.set(places.take(str(sort), f"{acting().id} {address_of(connection)}"))
+        if LEAVE.get() is not None:
+            return
+        who = f"{acting().id} {address_of(connection)}"
+        sorts = [str(route.opt["at_once"])] if "at_once" in route.opt else []
+        if _has_long_body(connection, route):
+            sorts.append(_BODY)
+        with ExitStack() as taken:
+            for sort in sorts:
+                taken.callback(places.take(sort, who))
+            LEAVE.set(taken.pop_all().close)
 
     return guard
+
+
+def _has_long_body(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> bool:
+    """Return whether the request has a body for a route that reads it into memory, and that is long."""
+    scope = cast("HTTPScope", connection.scope)
+    if scope["method"] not in WITH_BODY or cast("HTTPRouteHandler", route).resolve_request_max_body_size() is None:
+        return False
+    size = announced(scope)
+    return size > _LONG_BODY if size is not None else any(name in LENGTHS for name, _ in scope["headers"])

@@ -18,12 +18,12 @@ from artifacts.space import DiskReserve
 class Service:
     """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it.
 
-    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins,
-    and who it is that says so. ``ends`` is for their ends, which may wait for the store. ``ask`` is for what has to
-    be searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all
-    that there is, ``lists`` for pages of what is recorded, ``compare`` for comparisons of runs, ``send`` for the
-    pieces of blobs on their way out, which have the memory of ``windows``; other large answers have that of
-    ``whole_answers``. Whatever else is asked for is ``work``.
+    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
+    who it is that says so. ``ends`` is for their ends, whose figures are recomputed, and which may wait for the store;
+    ``compare`` for verdicts and comparisons, which may recompute figures, too. ``ask`` is for what has to be
+    searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all that there
+    is, ``lists`` for pages of what is recorded, ``send`` for the pieces of blobs on their way out, which have the
+    memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -49,5 +49,7 @@ class Service:
     @property
     def works(self) -> tuple[Work, ...]:
         """All threads."""
-        quick = (self.work, self.prompt, self.ends, self.ask)
-        return *quick, self.inspect, self.long, self.lists, self.compare, self.send
+        return (
+            *(self.work, self.prompt, self.ends, self.compare),
+            *(self.ask, self.inspect, self.long, self.lists, self.send),
+        )

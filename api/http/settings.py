@@ -29,13 +29,14 @@ AT_ONCE: Final = MappingProxyType(
         "send": Bound(32, 96),
         "read": Bound(48, 160),
         "ask": Bound(64, 128),
-        "publish": Bound(8, 16),
+        "body": Bound(8, 16),
         "list": Bound(8, 32),
-        "compare": Bound(2, 8),
+        "end": Bound(6, 16),
+        "compare": Bound(4, 10),
     }
 )
-"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, publishes at length,
-lists runs, jobs, machines or the log, compares runs.
+"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, sends a large
+document, lists runs, jobs, machines or the log, ends a run, or asks for a verdict or a comparison.
 
 The rest of the connections is for what is over soon, beats before all.
 """
@@ -52,12 +53,11 @@ class Settings:
     requests a second a client may make, ``strangers`` how many may come from one address without a valid token.
 
     ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
-    ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``ask_threads``
-    resolve and explain, for which ``ask_seconds`` are waited; ``inspect_threads`` publish versions with files, each
-    with one child process that reads them, and ``inspect_waiting`` publications may wait for one; ``list_threads``
-    list runs, jobs, machines and the log; ``compare_threads`` compare runs, each with one child process;
-    ``long_threads`` read all that there is; the others wait ``lock_seconds`` for the store while its garbage is
-    collected.
+    ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``compare_threads``
+    compare runs, each with one child process; ``ask_threads`` resolve and explain, for which ``ask_seconds`` are waited; ``inspect_threads`` publish
+    versions with files, each with one child process that reads them, and ``inspect_waiting`` publications may wait for
+    one; ``list_threads`` list runs, jobs, machines and the log; ``long_threads`` read all that there is; the others
+    wait ``lock_seconds`` for the store while its garbage is collected.
 
     ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
     large answers.
@@ -88,7 +88,7 @@ class Settings:
     inspect_waiting: int = 64
     long_threads: int = 2
     list_threads: int = 2
-    compare_threads: int = 1
+    compare_threads: int = 2
     send_threads: int = 4
     lock_seconds: float = 10.0
     waiting: int = 256

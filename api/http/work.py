@@ -1,13 +1,18 @@
 """Where the work of a request is done: on the loop what is over at once, in a few threads all the rest."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
+from api.http.limits import TooManyRequestsError
 from artifacts.errors import UnavailableError
+from artifacts.isolation.slots import OWNER
 from artifacts.locking import PATIENCE
+from registry.access.actors import acting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,8 +24,19 @@ class BusyError(UnavailableError):
     code = "busy"
 
 
+class _Share:
+    """The threads and the requests of one caller; it is forgotten when none of them is left."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = asyncio.Semaphore(threads)
+        self.requests = 0
+
+
 class Work:
     """Threads for what reads files, writes to the database or computes; so many may be ``waiting`` for one.
+
+    One caller never has all threads: their further requests wait until one of their own is over, so that another
+    caller is served whatever the first one asks for. Nor may one caller have all places of those who wait.
 
     ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
     the database is a server, nobody waits for it on the loop. Whoever asked hears that it takes more than ``seconds``,
@@ -32,6 +48,9 @@ class Work:
     ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
         self._free = threads + waiting
+        self._each_threads = max(1, threads - 1)
+        self._each_requests = threads + (waiting + 1) // 2
+        self._shares: WeakValueDictionary[str, _Share] = WeakValueDictionary()
         self._at_once = at_once
         self._seconds = seconds
         self._patience = patience
@@ -49,31 +68,71 @@ class Work:
 
         Raises:
             BusyError: too many requests wait for a thread already, or the service ends; or it takes too long.
+            TooManyRequestsError: too many of them are the caller's own.
         """
-        if self._ended:
-            raise BusyError("the service is about to end", next_step="try again in a few seconds")
-        if self._free < 1:
-            raise BusyError("the service has too much to do", next_step="try again in a few seconds")
+        owner = acting().id
         context = copy_context()
         context.run(PATIENCE.set, self._patience)
-        self._free -= 1
-        doing = self._pool.submit(lambda: context.run(act, *args, **kwargs))
-        self._doing.add(doing)
-        doing.add_done_callback(self._doing.discard)
-        done = asyncio.wrap_future(doing)
-        done.add_done_callback(self._freed)
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await done
-        except TimeoutError as error:
-            if not done.cancelled():  # it is what was done that raised it
-                raise
-            raise BusyError(
-                f"it takes more than {self._seconds:g} seconds", next_step="ask for less, or later"
-            ) from error
+        context.run(OWNER.set, owner)
+        with self._counted(owner) as share:
+            timeout = asyncio.timeout(self._seconds)
+            try:
+                async with timeout:
+                    await share.threads.acquire()
+                    return await asyncio.wrap_future(self._submit(share, lambda: context.run(act, *args, **kwargs)))
+            except TimeoutError as error:
+                if not timeout.expired():  # it is what was done that raised it
+                    raise
+                raise BusyError(
+                    f"it takes more than {self._seconds:g} seconds", next_step="ask for less, or later"
+                ) from error
 
-    def _freed(self, _: "asyncio.Future[Any]") -> None:
-        self._free += 1
+    @contextmanager
+    def _counted(self, owner: str) -> Iterator[_Share]:
+        """Count a request of a caller until it is answered."""
+        self._require_open()
+        if self._free < 1:
+            raise BusyError("the service has too much to do", next_step="try again in a few seconds")
+        share = self._shares.setdefault(owner, _Share(self._each_threads))
+        if share.requests >= self._each_requests:
+            raise TooManyRequestsError(
+                f"{share.requests} such requests are under way already",
+                next_step="wait until one is over, then ask again",
+            )
+        self._free -= 1
+        share.requests += 1
+        try:
+            yield share
+        finally:
+            self._free += 1
+            share.requests -= 1
+
+    def _submit(self, share: _Share, act: Callable[[], T]) -> Future[T]:
+        """Begin what has a thread of its caller's share, which is free again when it is over, not when it is answered.
+
+        Raises:
+            BusyError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+
+        def leave(doing: Future[T]) -> None:
+            self._doing.discard(doing)
+            with suppress(RuntimeError):  # the loop is closed: the service has ended
+                loop.call_soon_threadsafe(share.threads.release)
+
+        try:
+            self._require_open()
+            doing = self._pool.submit(act)
+        except BaseException:
+            share.threads.release()
+            raise
+        self._doing.add(doing)
+        doing.add_done_callback(leave)
+        return doing
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise BusyError("the service is about to end", next_step="try again in a few seconds")
 
     @property
     def is_busy(self) -> bool:

@@ -25,6 +25,7 @@ from artifacts.digest import Digest
 from artifacts.errors import BenchlockError, UnavailableError
 from artifacts.isolation.frames import OversizedFrameError, pack_error, receive_frame, send_frame, unpack_error
 from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from artifacts.isolation.slots import child_slots
 from artifacts.store import BlobNotFoundError, BlobReader
 
 _START: Final = (
@@ -41,12 +42,12 @@ _KILLED: Final = -signal.SIGKILL
 def run_isolated(
     function: str, arguments: object, *, limits: Limits, what: str, blobs: BlobReader | None = None
 ) -> Any:  # noqa: ANN401 - whatever the function returns
-    """Call ``function(arguments, blobs)`` in a child process and return its result.
+    """Call ``function(arguments, blobs)`` in a child process and return its result; wait for a slot before.
 
     Args:
         function: ``package.module:name`` of a function of this project.
         arguments: A value that JSON can hold; the function gets it as decoded JSON.
-        limits: What the child may use.
+        limits: What the child may use; of the memory no more than a slot has.
         what: The work, as the subject of errors: ``the inspection of m.onnx``.
         blobs: The store whose blobs the function may read; None if it needs none.
 
@@ -56,7 +57,10 @@ def run_isolated(
         UnavailableError: The child cannot be started.
         BenchlockError: The function raised it, or the store did when the function opened a blob.
     """
-    return _Call(function, arguments, limits, what, blobs).run()
+    slots = child_slots()
+    limits = msgspec.structs.replace(limits, memory=min(limits.memory, slots.memory))
+    with slots.slot():
+        return _Call(function, arguments, limits, what, blobs).run()
 
 
 class _LostError(Exception):

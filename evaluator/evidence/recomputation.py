@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import BoundedSemaphore
 from typing import Any, Final
 
 import msgspec
@@ -74,8 +73,6 @@ _SCOPES: Final = ("thread", "process")
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
 """The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
-_SIDE_BY_SIDE: Final = BoundedSemaphore(2)
-"""So many recomputations of one process may need that memory at a time."""
 _NEXT: Final = "compare the record on a machine with the version of benchlock that made it"
 
 
@@ -151,9 +148,7 @@ def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStor
             "labels": str((folder / "dataset").absolute()),
             "missing": _lay_labels(subject, blobs, store, folder / "dataset"),
         }
-        with _SIDE_BY_SIDE:
-            found = _isolate(arguments, store)
-    return found
+        return _isolate(arguments, store)
 
 
 def _check_size(role: str, blob: Descriptor) -> None:

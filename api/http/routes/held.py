@@ -13,6 +13,7 @@ from api.http.asked import MOST_RUN_VALUES
 from api.http.documented import answers, content, example
 from api.http.guards import RUN
 from api.http.logs import log
+from api.http.places import END
 from api.http.routes.runs import BEGUN, OVER, RunIn
 from api.http.routes.runs import RUN as RUN_EXAMPLE
 from api.http.service import Service
@@ -70,7 +71,7 @@ def routes(service: Service) -> Router:
 
     @put(
         "/runs/{run_id:str}/end",
-        opt=RUN | {"most_values": MOST_RUN_VALUES},
+        opt=RUN | END | {"most_values": MOST_RUN_VALUES},
         summary="End it",
         responses=answers(
             "unknown-name",

@@ -12,7 +12,7 @@ from api.http.asked import MOST_RUN_VALUES
 from api.http.documented import answers, content, example
 from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import LIST, WAIT
+from api.http.places import END, LIST, WAIT
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
 from api.http.service import Service
@@ -252,7 +252,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
 
     @put(
         "/leases/{fence:str}/run",
-        opt=RUN | {"most_values": MOST_RUN_VALUES},
+        opt=RUN | END | {"most_values": MOST_RUN_VALUES},
         request_max_body_size=largest,
         summary="Commit the run of a lease",
         responses=answers(

@@ -10,7 +10,6 @@ from msgspec import UNSET
 from api.http.conditional import JSON, Encoded
 from api.http.documented import answers, content, example
 from api.http.guards import PUBLISH
-from api.http.places import LONG_BODY
 from api.http.service import Service
 from api.http.space import require_space
 from api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
@@ -59,7 +58,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/artifacts",
-        opt=PUBLISH | LONG_BODY | {"most_values": service.settings.most_values},
+        opt=PUBLISH | {"most_values": service.settings.most_values},
         status_code=200,
         summary="Publish a version",
         responses=answers(

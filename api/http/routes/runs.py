@@ -213,7 +213,7 @@ def _judgements(service: Service) -> list[Any]:
 
     @post(
         "/verdicts",
-        opt=READ,
+        opt=READ | COMPARE,
         status_code=200,
         summary="Is a run reproduced?",
         responses=answers(
@@ -225,7 +225,7 @@ def _judgements(service: Service) -> list[Any]:
     )
     async def judge_run(data: VerdictIn) -> told.VerdictTold:
         """Holds a run against an earlier one of the same lock, predictions and all."""
-        return await service.work.do(_judged, registry, data)
+        return await service.compare.do(_judged, registry, data)
 
     return [compare_runs, judge_run]
 

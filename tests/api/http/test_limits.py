@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
+from threading import Semaphore
 from typing import Any, cast
 
 import pytest
@@ -30,8 +32,11 @@ from api.http.send_window import MIN_CHUNK, SendMemory
 from api.http.serving import CONNECTIONS
 from api.http.settings import AT_ONCE, Bound, Settings
 from api.http.work import BusyError, Work
-from api.wiring import Registry
+from api.wiring import Registry, open_tokens
 from artifacts.digest import digest_bytes
+from registry.access.actors import Actor, acting, acting_as
+from registry.access.gate import Gate
+from registry.access.scopes import NOTHING, Scopes
 from tests.api.http.conftest import Client
 
 RUN = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
@@ -92,7 +97,7 @@ def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
             await work.do(gate.is_set)
         gate.set()
         assert await long
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(BusyError, match="about to end"):
             await waiting
         await work.end(60)
         assert not work.is_busy
@@ -152,7 +157,7 @@ def test_what_takes_long_has_a_place_until_it_is_answered(
 def test_every_sort_of_place_has_a_bound_that_leaves_room_for_the_rest(client: Client) -> None:
     routes = [one for one in client.app.routes if isinstance(one, HTTPRoute)]
     sorts = {handler.opt["at_once"] for one in routes for handler in one.route_handlers if "at_once" in handler.opt}
-    assert sorts == set(AT_ONCE)
+    assert sorts | {"body"} == set(AT_ONCE)
     assert sum(bound.together for bound in AT_ONCE.values()) <= CONNECTIONS * 2 // 3
 
 
@@ -344,3 +349,134 @@ def test_who_would_write_while_garbage_is_removed_is_told_to_come_again(registry
         with registry.store.collecting():
             assert put().status_code == 503
         assert put().status_code == 201
+
+
+@contextmanager
+def opened_at_last(gate: threading.Event) -> Iterator[None]:
+    """Open the gate at the end, so that no thread waits for ever where a test fails."""
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+def test_one_caller_never_has_all_threads() -> None:
+    async def crowd() -> None:
+        work, gate = Work(2, 8, at_once=False), threading.Event()
+        with opened_at_last(gate):
+            with acting_as(Actor("first", NOTHING)):
+                mine = [asyncio.create_task(work.do(gate.wait)) for _ in range(3)]
+            await asyncio.sleep(0)
+            with acting_as(Actor("second", NOTHING)):
+                assert not await asyncio.wait_for(work.do(gate.is_set), 10)
+        assert await asyncio.gather(*mine) == [True] * 3
+        await work.end(60)
+
+    asyncio.run(crowd())
+
+
+def test_a_thread_counts_as_its_callers_until_it_is_free_though_they_have_left() -> None:
+    async def crowd() -> None:
+        work, gate = Work(2, 8, at_once=False), threading.Event()
+        with opened_at_last(gate):
+            with acting_as(Actor("first", NOTHING)):
+                for _ in range(3):
+                    left = asyncio.create_task(work.do(gate.wait))
+                    await asyncio.sleep(0.1)
+                    left.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await left
+            with acting_as(Actor("second", NOTHING)):
+                assert not await asyncio.wait_for(work.do(gate.is_set), 10)
+        await work.end(60)
+
+    asyncio.run(crowd())
+
+
+def test_one_caller_never_has_all_places_of_those_who_wait() -> None:
+    async def crowd() -> None:
+        work, gate = Work(2, 8, at_once=False), threading.Event()
+        with opened_at_last(gate):
+            with acting_as(Actor("first", NOTHING)):
+                mine = [asyncio.create_task(work.do(gate.wait)) for _ in range(6)]
+                await asyncio.sleep(0)
+                with pytest.raises(TooManyRequestsError) as refused:
+                    await asyncio.wait_for(work.do(gate.is_set), 10)
+            assert refused.value.next_step
+            with acting_as(Actor("second", NOTHING)):
+                assert not await asyncio.wait_for(work.do(gate.is_set), 10)
+        await asyncio.gather(*mine)
+        await work.end(60)
+
+    asyncio.run(crowd())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "target"),
+    [
+        ("PUT", f"/v1/runs/{RUN[4:]}/end", {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}, "held._ended"),
+        ("POST", "/v1/verdicts", {"run": RUN}, "runs._judged"),
+        ("POST", "/v1/comparisons", {"runs": [RUN, RUN]}, "runs._compared"),
+    ],
+)
+def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: object, target: str
+) -> None:
+    gate, begun = threading.Event(), Semaphore(0)
+    tokens = open_tokens(registry)
+    first, second = (tokens.create(name, Scopes.parse(["read", "run"]))[1].text for name in ("first", "second"))
+    slow = {tokens.list()[0].id}
+
+    def act(*_: object) -> None:
+        if acting().id in slow:
+            begun.release()
+            assert gate.wait(60)
+        raise BusyError("enough")
+
+    monkeypatch.setattr(f"api.http.routes.{target}", act)
+    authority = Gate(tokens, lambda: datetime.now(UTC))
+
+    def ask(text: str) -> Any:  # noqa: ANN401 - a response
+        return client.request(method, path, json=body, headers={"authorization": f"Bearer {text}"})
+
+    with (
+        TestClient(create_app(registry, authority=authority), raise_server_exceptions=False) as client,
+        ThreadPoolExecutor(10) as others,
+    ):
+        try:
+            mine = [others.submit(ask, first) for _ in range(3)]
+            assert begun.acquire(timeout=60)
+            other = others.submit(ask, second).result(20)
+            assert other.json()["detail"] == "enough"
+            assert not any(one.done() for one in mine)
+            assert not begun.acquire(blocking=False)
+        finally:
+            gate.set()
+        assert {one.result().status_code for one in mine} == {503}
+
+
+def test_ends_and_judgements_have_bounds_with_a_next_step(registry: Registry) -> None:
+    settings = Settings(at_once={**AT_ONCE, "end": Bound(0, 1), "compare": Bound(0, 1)})
+    end = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}
+    with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
+        answers = [
+            client.put(f"/v1/runs/{RUN[4:]}/end", json=end),
+            client.put("/v1/leases/7/run", json={"run": RUN, "end": end}),
+            client.post("/v1/verdicts", json={"run": RUN}),
+            client.post("/v1/comparisons", json={"runs": [RUN, RUN]}),
+        ]
+    assert [one.status_code for one in answers] == [429] * 4
+    assert all(one.headers["retry-after"] and one.json()["next"] for one in answers)
+
+
+def test_long_documents_have_places_of_their_own_whatever_they_are_sent_to(registry: Registry) -> None:
+    settings = Settings(at_once={**AT_ONCE, "body": Bound(0, 1)})
+    long, short = ({"lock": "sha256:12345678", "target": "x" * size} for size in (300_000, 10))
+    with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
+        for path in ("/v1/locks/why", "/v1/comparisons", "/v1/artifacts", "/v1/jobs", "/v1/tokens"):
+            assert client.post(path, json=long).status_code == 429
+            assert client.post(path, json=short).status_code != 429
+        content = iter([b'{"target":', b'"x"}'])
+        assert client.post("/v1/locks/why", content=content).status_code == 429
+        blob = b"x" * 300_000
+        assert client.post(f"/v1/blobs/uploads?digest={digest_bytes(blob)}", content=blob).status_code == 201

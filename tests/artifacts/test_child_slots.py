@@ -1,0 +1,90 @@
+"""How many child processes run at once, and with how much memory, whoever asks for them."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from artifacts.isolation import calls
+from artifacts.isolation.calls import run_isolated
+from artifacts.isolation.limits import LimitExceededError, Limits
+from artifacts.isolation.slots import OWNER, ChildSlots, find_memory
+
+GIB: Final = 1 << 30
+FUNCTIONS: Final = "tests.support.isolated"
+
+
+@pytest.mark.parametrize("budget", [0, GIB, 3 * GIB, 7 * GIB, 9 * GIB, 31 * GIB])
+def test_slots_share_the_budget(budget: int) -> None:
+    slots = ChildSlots(budget)
+    assert slots.count >= 2
+    assert slots.count * slots.memory <= max(budget, 2 * GIB)
+    assert slots.memory >= min(max(budget // 2, GIB), 4 * GIB)
+
+
+def test_one_caller_never_has_all_slots() -> None:
+    slots, gate, begun = ChildSlots(3 * GIB), threading.Event(), threading.Semaphore(0)
+
+    def hold(owner: str) -> None:
+        OWNER.set(owner)
+        with slots.slot():
+            begun.release()
+            gate.wait(60)
+
+    with ThreadPoolExecutor(4) as threads:
+        mine = [threads.submit(hold, "first") for _ in range(2)]
+        assert begun.acquire(timeout=60)
+        other = threads.submit(hold, "second")
+        taken = [begun.acquire(timeout=10), begun.acquire(timeout=0.2)]
+        owners = dict(slots.taken)
+        gate.set()
+        assert taken == [True, False]
+        assert owners == {"first": 1, "second": 1}
+        for one in (*mine, other):
+            one.result(60)
+    with ExitStack() as held:
+        for _ in range(slots.count):
+            held.enter_context(slots.slot())  # whoever works for nobody may have all
+
+
+def test_a_child_has_the_memory_of_a_slot_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "child_slots", lambda: ChildSlots(0))
+    with pytest.raises(LimitExceededError, match="1024 MiB of memory"):
+        run_isolated(f"{FUNCTIONS}:take_memory", 1 << 30, limits=Limits(memory=8 * GIB), what="the trial")
+
+
+def test_children_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = ChildSlots(0)
+    monkeypatch.setattr(calls, "child_slots", lambda: slots)
+    with ThreadPoolExecutor(1) as threads, ExitStack() as held:
+        for _ in range(slots.count):
+            held.enter_context(slots.slot())
+        call = threads.submit(run_isolated, f"{FUNCTIONS}:take_memory", 1, limits=Limits(), what="the trial")
+        with pytest.raises(TimeoutError):
+            call.result(0.5)
+        held.close()
+        assert call.result(60) == 1
+
+
+def test_the_memory_is_that_of_the_cgroup(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    machine = find_memory(tmp_path, tmp_path / "none")
+    assert machine > 0
+
+    own.write_text("0::/system.slice/benchlock.service\n")
+    group = tmp_path / "system.slice" / "benchlock.service"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    assert find_memory(tmp_path, own) == machine
+    (group.parent / "memory.max").write_text("2048\n")
+    assert find_memory(tmp_path, own) == 2048
+    (group / "memory.max").write_text("1024\n")
+    assert find_memory(tmp_path, own) == 1024
+
+    own.write_text("3:cpuset:/\n4:memory:/docker/12ab\n")
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("512\n")
+    assert find_memory(tmp_path, own) == 512

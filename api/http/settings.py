@@ -54,10 +54,11 @@ class Settings:
 
     ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
     ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``compare_threads``
-    compare runs, each with one child process; ``ask_threads`` resolve and explain, for which ``ask_seconds`` are waited; ``inspect_threads`` publish
-    versions with files, each with one child process that reads them, and ``inspect_waiting`` publications may wait for
-    one; ``list_threads`` list runs, jobs, machines and the log; ``long_threads`` read all that there is; the others
-    wait ``lock_seconds`` for the store while its garbage is collected.
+    compare runs, each with one child process; ``ask_threads`` resolve and explain, for which ``ask_seconds`` are
+    waited; ``inspect_threads`` publish versions with files, each with one child process that reads them, and
+    ``inspect_waiting`` publications may wait for one; ``list_threads`` list runs, jobs, machines and the log;
+    ``long_threads`` read all that there is; the others wait ``lock_seconds`` for the store while its garbage is
+    collected.
 
     ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
     large answers.

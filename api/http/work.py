@@ -8,7 +8,6 @@ from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from api.http.limits import TooManyRequestsError
 from artifacts.errors import UnavailableError
 from artifacts.isolation.slots import OWNER
 from artifacts.locking import PATIENCE
@@ -67,8 +66,8 @@ class Work:
         """Do anything else, in a thread, with the context of the request.
 
         Raises:
-            BusyError: too many requests wait for a thread already, or the service ends; or it takes too long.
-            TooManyRequestsError: too many of them are the caller's own.
+            BusyError: too many requests wait for a thread already, of all or of the caller; or the service ends; or it
+                takes too long.
         """
         owner = acting().id
         context = copy_context()
@@ -95,8 +94,8 @@ class Work:
             raise BusyError("the service has too much to do", next_step="try again in a few seconds")
         share = self._shares.setdefault(owner, _Share(self._each_threads))
         if share.requests >= self._each_requests:
-            raise TooManyRequestsError(
-                f"{share.requests} such requests are under way already",
+            raise BusyError(
+                f"{share.requests} requests of the same caller are under way already",
                 next_step="wait until one is over, then ask again",
             )
         self._free -= 1

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from threading import BoundedSemaphore
 from typing import Any, Final
 
 import msgspec
@@ -25,8 +24,6 @@ from registry.metrics import is_quality
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=300.0, files=64, result=1 << 20)
 """The limits of the comparison of two runs."""
-_ONE_AT_A_TIME: Final = BoundedSemaphore(1)
-"""So many comparisons of one process may need that memory at a time."""
 _PREDICTIONS: Final = "predictions"
 _SIDES: Final = ("first", "second")
 _NEXT: Final = "compare fewer runs, or on a machine with more time and memory"
@@ -108,20 +105,16 @@ class PredictionPairs:
     def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
         what = "the comparison sample by sample"
         used_up = LimitExceededError(f"{what} needs more than {self._seconds:g} seconds", next_step=_NEXT)
-        if not _ONE_AT_A_TIME.acquire(timeout=max(0.0, self._seconds_left())):
+        if (left := self._seconds_left()) <= 0:
             raise used_up
+        limits = msgspec.structs.replace(LIMITS, seconds=min(left, LIMITS.seconds))
+        function = f"{__name__}:compare_files"
         try:
-            if (left := self._seconds_left()) <= 0:
-                raise used_up
-            limits = msgspec.structs.replace(LIMITS, seconds=min(left, LIMITS.seconds))
-            function = f"{__name__}:compare_files"
             return msgspec.convert(
                 run_isolated(function, arguments, limits=limits, what=what, blobs=self._store), dict[str, PairedTest]
             )
         except msgspec.ValidationError as error:
             raise IsolatedFaultError(f"{what} gave malformed values: {error}", next_step=_NEXT) from error
-        finally:
-            _ONE_AT_A_TIME.release()
 
 
 def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values

@@ -143,7 +143,7 @@ def test_lists_take_no_thread_from_other_requests(
     with ThreadPoolExecutor(32) as pool:
         try:
             lists = [pool.submit(client.get, "/v1/runs?limit=1000") for _ in range(24)]
-            assert all(entered.acquire(timeout=300) for _ in range(2))
+            assert entered.acquire(timeout=300)
             others = [
                 pool.submit(client.get, "/v1/health"),
                 pool.submit(client.get, "/v1/artifacts"),

@@ -166,17 +166,19 @@ def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
 
 
 def check_past(run: Run, now: datetime) -> None:
-    """Nothing, where the run started before ``now``: one of the future would pass for the latest run until then.
+    """Refuse a run that started or ended after ``now``: it would pass for the latest run until then.
 
     Raises:
-        InvalidInputError: it started later.
+        InvalidInputError: it did.
     """
-    if run.start.started_at > now:
-        raise InvalidInputError(
-            f"{run.id} started at {moment(run.start.started_at)}, and the clock here says {moment(now)}",
-            where=run.id,
-            next_step="set the clock, or ask the one who made the run",
-        )
+    ended_at = run.start.started_at if run.end is None else run.end.ended_at
+    for verb, at in (("started", run.start.started_at), ("ended", ended_at)):
+        if at > now:
+            raise InvalidInputError(
+                f"{run.id} {verb} at {moment(at)}, and the clock here says {moment(now)}",
+                where=run.id,
+                next_step="set the clock, or ask the one who made the run",
+            )
 
 
 def check_fit(run: Run, lock: Lock) -> None:

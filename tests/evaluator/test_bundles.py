@@ -547,6 +547,10 @@ MALFORMED: dict[str, tuple[Change, str]] = {
         rerun(lambda run: (run.update(started_at=FUTURE), run["end"].update(ended_at=FUTURE))),
         "the clock here says 2026-11-22T12:00:00.000000Z",
     ),
+    "a record that ends in the future": (
+        rerun(lambda run: run["end"].update(ended_at=FUTURE)),
+        "ended at 2026-11-22T12:00:00.000001Z, and the clock here says 2026-11-22T12:00:00.000000Z",
+    ),
     "a number that no column holds": (rerun(lambda run: run.update(attempt=2**31)), "$.attempt"),
     "details without end": (
         lambda files: with_root(

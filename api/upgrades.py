@@ -59,7 +59,7 @@ def schema_differences(home: Path) -> list[str]:
     from migrations.check import differences  # noqa: PLC0415 - alembic takes half a second to import
 
     with _open_database(home) as database, reading(database) as connection:
-        require_revision(revision(connection), HEAD)
+        require_revision(revision(connection), HEAD, place_of(database))
         return differences(connection)
 
 
@@ -70,7 +70,7 @@ def upgrade_statements(home: Path) -> list[str]:
         BenchlockError: As ``upgrade_registry``.
     """
     with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
-        _refuse_newer(revision(connection))
+        _refuse_newer(revision(connection), database)
         with recorded_statements(connection) as statements:
             upgrade_within(connection)
         connection.rollback()
@@ -94,7 +94,7 @@ def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bo
     """
     with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
         before = revision(connection)
-        _refuse_newer(before)
+        _refuse_newer(before, database)
         if before == HEAD:
             return SchemaChange(before, HEAD)
         change = SchemaChange(before, HEAD, _back_up(connection, home, now(), backup_made=backup_made or not before))
@@ -118,7 +118,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
     known = known_revisions()
     with _open_database(home) as database, _exclude_services(home, database), writing(database) as connection:
         before = revision(connection)
-        _refuse_newer(before)
+        _refuse_newer(before, database)
         if target not in known or before is None or target > before:
             raise InvalidInputError(
                 f"cannot downgrade from revision {before} to {target!r}",
@@ -152,9 +152,9 @@ def _exclude_services(home: Path, database: "Engine") -> Iterator[None]:
     yield
 
 
-def _refuse_newer(found: str | None) -> None:
+def _refuse_newer(found: str | None, database: "Engine") -> None:
     if found is not None and found > HEAD:
-        require_revision(found, HEAD)
+        require_revision(found, HEAD, place_of(database))
 
 
 def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made: bool) -> Path | None:

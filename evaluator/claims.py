@@ -167,7 +167,12 @@ def _unmeasured(claim: Claim, scenario: str | None) -> Judged:
     definition = DEFINITIONS.get(claim.metric)
     givers = None if definition is None else definition.scenarios
     if scenario is None or givers is None or scenario in givers:
-        return Judged(claim, "can't be said yet", f"this run did not measure {claim.metric}", None)
+        return Judged(
+            claim,
+            "can't be said yet",
+            f"this run did not measure {claim.metric}; add it to the metrics of the request, and run again",
+            None,
+        )
     never = f"the scenario {scenario} does not give {claim.metric}"
     return Judged(claim, "can't be said yet", never, None, possible=False)
 

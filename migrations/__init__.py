@@ -53,13 +53,13 @@ def prepare(engine: "Engine") -> bool:
         SchemaRevisionError: The schema has another revision; nothing was changed.
         UnavailableError: The database cannot be used.
     """
-    from registry.catalogue.database import reading  # noqa: PLC0415 - as above
+    from registry.catalogue.database import place_of, reading  # noqa: PLC0415 - as above
     from registry.catalogue.revisions import expect_revision, require_revision  # noqa: PLC0415
 
     with reading(engine) as connection:
         found = revision(connection)
     if found is not None:
-        require_revision(found, HEAD)
+        require_revision(found, HEAD, place_of(engine))
     is_made = found is None and upgrade(engine)
     expect_revision(engine, HEAD)
     return is_made

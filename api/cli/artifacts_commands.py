@@ -8,6 +8,7 @@ import click
 
 from api.cli import output
 from api.cli.invocation import Invocation
+from api.cli.run_names import complete_run_id
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
 
 
-TARGET = click.argument("target", metavar="KIND/NAME[@CONSTRAINT]|RUN", help="An artifact, or run/ID.")
+TARGET = click.argument(
+    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="An artifact, or run/ID."
+)
 
 
 @click.command()

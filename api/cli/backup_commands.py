@@ -54,6 +54,8 @@ def _tell(invocation: Invocation, folder: Path, found: "Copied", done: str) -> N
     else:
         for fault in found.damaged:
             output.say_error(fault)
-        output.echo(f"{done}: {found.blobs} blobs, {found.copied} of them copied, {len(found.damaged)} damaged")
+        output.echo(
+            f"{done}: {output.count(found.blobs, 'blob')}, {found.copied} of them copied, {len(found.damaged)} damaged"
+        )
     if found.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)

@@ -10,6 +10,7 @@ from api.cli.artifacts_commands import RUN_PREFIX, published_document
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
+from api.cli.run_names import complete_run_id
 
 if TYPE_CHECKING:
     from api.client.registry import Brought
@@ -23,7 +24,7 @@ def bundle() -> None:
 
 
 @bundle.command()
-@click.argument("target", metavar="LOCK|RUN", help="A lockfile, a lock's id, or run/ID.")
+@click.argument("target", metavar="LOCK|RUN", callback=complete_run_id, help="A lockfile, a lock's id, or run/ID.")
 @click.option(
     "-o",
     "--output",

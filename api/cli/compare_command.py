@@ -12,6 +12,7 @@ from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
+from api.cli.run_names import complete_run_ids
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError, RefusedError
@@ -36,7 +37,14 @@ class _Asked:
 
 
 @click.command()
-@click.argument("targets", metavar="RUN RUN...|LOCK LOCK...", nargs=-1, required=True, help="Two or more.")
+@click.argument(
+    "targets",
+    metavar="RUN RUN...|LOCK LOCK...",
+    nargs=-1,
+    required=True,
+    callback=complete_run_ids,
+    help="Two or more.",
+)
 @click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
 @click.option("--interleave", is_flag=True, help="Run LOCKs by turns, the first one twice a round, and compare.")
 @click.option("--rounds", type=click.IntRange(min=3), help="With --interleave: so many; default: 6 to 10.")

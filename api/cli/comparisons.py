@@ -82,11 +82,15 @@ def print_comparison(found: "Comparison") -> None:
                 _noise(one),
                 _share(one.margin),
                 one.answer,
-                one.reason,
             )
             for one in findings
         ]
-        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer", ""), rows)
+        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer"), rows)
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for one in findings:
+            metrics.setdefault((one.answer, one.reason), []).append(one.metric)
+        for (answer, reason), names in metrics.items():
+            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {reason}")
 
 
 def _print_side_by_side(arms: "list[Arm]") -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _BACKUP_MADE = "Confirm that you have a backup, and make none. Required for a database on a server."
 
+_REPAIR = "run `benchlock verify` to check the records too, then restore the registry from a backup"
+
 
 @click.group(no_args_is_help=False)
 def db() -> None:
@@ -70,10 +72,13 @@ def check(invocation: Invocation) -> None:
 
     differences = schema_differences(folder_of(invocation.registry))
     if invocation.as_json:
-        output.print_json({"revision": HEAD, "differences": differences})
+        repair = {"next": _REPAIR} if differences else {}
+        output.print_json({"revision": HEAD, "differences": differences, **repair})
     else:
         for difference in differences:
             output.say(f"error: {difference}")
+        if differences:
+            output.say(f"  next: {_REPAIR}")
         output.echo(f"revision {HEAD}, {len(differences)} differences")
     if differences:
         raise click.exceptions.Exit(EXIT_REFUSED)

@@ -4,10 +4,14 @@ import gc
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from api.cli.output import show_error
 from api.faults import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
 from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+
+if TYPE_CHECKING:
+    from click import ClickException
 
 COLLECT_EVERY = 100_000
 """Containers made, less those freed, between two searches for cycles."""
@@ -70,7 +74,7 @@ def explained(error: Exception) -> BenchlockError:
     if isinstance(error, BenchlockError):
         return error
     if isinstance(error, ClickException):
-        return InvalidInputError(error.format_message(), next_step="benchlock --help lists commands and options")
+        return InvalidInputError(error.format_message(), next_step=_help_step(error))
     if isinstance(error, OSError):
         where = str(error.filename) if error.filename else None
         return UnavailableError(f"the system refused: {error.strerror or error}", where=where)
@@ -80,6 +84,15 @@ def explained(error: Exception) -> BenchlockError:
         f"a fault in benchlock itself: {type(error).__name__}: {error}",
         next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
     )
+
+
+def _help_step(error: "ClickException") -> str:
+    """Return which help describes the command that was called wrongly."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return "benchlock --help lists commands and options"
+    lists = "commands" if getattr(context.command, "commands", None) else "arguments and options"
+    return f"{context.command_path} --help lists {lists}"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
 from api.cli.run_documents import claim_document, repetition_document, validity_document
+from api.cli.run_names import complete_run_id
 from api.cli.run_tables import print_outcome, print_repetition
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.cli.runs_commands import answer_document, claims, print_answer
@@ -111,8 +112,14 @@ def _repeat(
 
 
 @click.command()
-@click.argument("target", metavar="RUN|LOCK", help="run/ID, a lockfile, or a lock's id.")
-@click.option("--against", metavar="RUN", default="", help="The run to compare with; default: the latest.")
+@click.argument("target", metavar="RUN|LOCK", callback=complete_run_id, help="run/ID, a lockfile, or a lock's id.")
+@click.option(
+    "--against",
+    metavar="RUN",
+    default="",
+    callback=complete_run_id,
+    help="The run to compare with; default: the latest.",
+)
 @click.option(
     "--repeat",
     metavar="N",

@@ -124,7 +124,7 @@ def print_calls(calls: Calls, flag: str | None) -> None:
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     """The figures over several runs, how closely each is known, and why no more runs were made."""
-    output.echo(f"{len(repetition.runs)} runs: {repetition.reason}")
+    output.echo(f"{output.count(len(repetition.runs), 'run')}: {repetition.reason}")
     output.echo(f"  {subject(lock)}")
     output.echo()
     rows = [

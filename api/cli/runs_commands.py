@@ -10,6 +10,7 @@ from api.cli.invocation import Invocation
 from api.cli.lock_commands import lock_document, read_lock
 from api.cli.output import say
 from api.cli.run_documents import claim_document, run_document
+from api.cli.run_names import complete_run_id
 from api.cli.run_tables import print_outcome, print_run, print_runs
 from api.faults import EXIT_INTEGRITY
 from artifacts.errors import BenchlockError
@@ -52,7 +53,7 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
 
 @click.command()
-@click.argument("run", metavar="RUN", help="run/ID, as `runs` lists them.")
+@click.argument("run", metavar="RUN", callback=complete_run_id, help="run/ID, as `runs` lists them.")
 @click.option("--reason", default="", help="Why the run is hidden; shown to administrators.")
 @click.option("--undo", is_flag=True, help="Show the run again.")
 @click.pass_obj

@@ -171,8 +171,15 @@ class Conversation:
             f"{self.where} is no registry of benchlock: it answers {answer.status} with "
             f"{answer.headers.get('content-type') or 'nothing that says what it is'}",
             where=answer.url,
-            next_step="name the URL that `benchlock serve` prints, with the prefix under which it is published, if any",
+            next_step=self._address_step(),
         )
+
+    def _address_step(self) -> str:
+        """Return how to write the address of the server."""
+        base = str(self.where)
+        if base.endswith("/v1"):
+            return f"leave /v1 out: {base.removesuffix('/v1')}"
+        return "name the URL that `benchlock serve` prints, with the prefix under which it is published, if any"
 
 
 def _once(attempt: Callable[[], Answer]) -> Answer:

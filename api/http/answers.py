@@ -38,7 +38,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     fault = fault_of_status(error.status_code)
     if fault is INTERNAL:
         return on_fault(request, error)
-    told = InvalidInputError(_said(request, error), where=request.scope["path"], next_step=_next_step(error))
+    told = InvalidInputError(_said(request, error), where=request.scope["path"], next_step=_next_step(request, error))
     told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
     if told.problems:
         told.what = "; ".join(one.what if one.where is None else f"{one.where}: {one.what}" for one in told.problems)
@@ -120,10 +120,26 @@ def _said(request: Request[Any, Any, Any], error: HTTPException) -> str:
     return error.detail or HTTPStatus(error.status_code).description
 
 
-def _next_step(error: HTTPException) -> str | None:
+def _next_step(request: Request[Any, Any, Any], error: HTTPException) -> str | None:
     if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         return "GET /v1/openapi.json lists all there is"
-    return None
+    body = body_type(request.route_handler) if error.status_code == HTTPStatus.BAD_REQUEST else None
+    if body is None:
+        return None
+    fields = msgspec.structs.fields(body)
+    needed = ", ".join(f'"{field.encode_name}": …' for field in fields if field.required)
+    optional = ", ".join(field.encode_name for field in fields if not field.required)
+    if not needed:
+        return f"send a JSON object with keys among {optional}"
+    return f"send a JSON object {{{needed}}}" + (f"; more keys: {optional}" if optional else "")
+
+
+def body_type(handler: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - handlers of every kind, and none
+    """Return the type of the JSON object that a handler reads as the body; None if it reads none."""
+    signature = getattr(handler, "parsed_fn_signature", None)
+    data = None if signature is None else signature.parameters.get("data")
+    annotation = None if data is None else data.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct) else None
 
 
 def _problem(one: dict[str, Any]) -> InvalidInputError:

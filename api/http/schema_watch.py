@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from api.http.work import Work
 from artifacts.errors import UnavailableError
 from migrations import HEAD, revision
-from registry.catalogue.database import reading
+from registry.catalogue.database import place_of, reading
 from registry.catalogue.revisions import SchemaRevisionError, require_revision
 
 ANY_SCHEMA: Final = "any_schema"
@@ -46,7 +46,7 @@ class SchemaWatch:
         with reading(self._database) as connection:
             found = revision(connection)
         try:
-            require_revision(found, HEAD)
+            require_revision(found, HEAD, place_of(self._database))
         except SchemaRevisionError as error:
             return error
         return None

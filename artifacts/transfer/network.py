@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 15.0
 SILENCE_SECONDS = 60.0  # between two pieces of an answer
+_AGAIN = "look at the network and try again"
+_UNLISTENED = "check the host and the port, and whether the server runs"
 _LASTING = {
     "WRONG_VERSION_NUMBER": "write oci+http:// (http:// for `benchlock serve`) if it is of this machine, without TLS",
     "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
@@ -79,6 +81,10 @@ def patience(seconds: float) -> tuple[float, float, float, float]:
     return min(_CONNECT_SECONDS, seconds), seconds, before, before
 
 
+def _is_refused(reason: str) -> bool:
+    return "refused" in reason.lower()
+
+
 @contextmanager
 def network(url: str) -> Iterator[None]:
     """Turns what the network refuses into errors that name the URL."""
@@ -96,5 +102,7 @@ def network(url: str) -> Iterator[None]:
             if sign in reason:
                 raise UnavailableError(f"{shown} cannot be reached: {reason}", where=shown, next_step=step) from error
         raise TransientError(
-            f"{shown} cannot be reached: {reason}", where=shown, next_step="look at the network and try again"
+            f"{shown} cannot be reached: {reason}",
+            where=shown,
+            next_step=_UNLISTENED if _is_refused(reason) else _AGAIN,
         ) from error

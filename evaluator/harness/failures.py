@@ -25,10 +25,12 @@ class Failure(Exception):  # noqa: N818 - a failure is a result with a class, no
 def reason(error: BaseException) -> str:
     """What ``error`` says, in one line of bounded length.
 
-    What is left out is from the middle: frameworks put traces of their own between what happened and why.
+    Its notes follow in parentheses. What is left out is from the middle: frameworks put traces of their own between
+    what happened and why.
     """
     text = " ".join(str(error).split())
-    line = f"{type(error).__name__}: {text or 'it gives no reason'}"
+    notes = "; ".join(" ".join(str(note).split()) for note in getattr(error, "__notes__", ()))
+    line = f"{type(error).__name__}: {text or 'it gives no reason'}{f' ({notes})' if notes else ''}"
     if len(line) <= _LONGEST_REASON:
         return line
     half = _LONGEST_REASON // 2

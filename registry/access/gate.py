@@ -44,7 +44,8 @@ class Gate:
         if not authorization:
             raise UnauthorizedError(
                 "this needs a token, and none was sent",
-                next_step="set BENCHLOCK_TOKEN to one that `benchlock token create` printed",
+                next_step="set BENCHLOCK_TOKEN to one that `benchlock token create` printed; another client sends the "
+                "header Authorization: Bearer TOKEN",
             )
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() != _SCHEME:

@@ -25,6 +25,10 @@ class DamagedDatabaseError(IntegrityError):
     code = "damaged-database"
 
 
+RESTORE_NOW: Final = "restore the registry from a backup"
+"""The next step of a fault in a report of all damage."""
+
+
 def damage_error(what: str, where: str | None = None) -> DamagedDatabaseError:
     """Return the error that says ``what`` is damaged."""
     return DamagedDatabaseError(f"the database is damaged: {what}", where=where, next_step=RESTORE)

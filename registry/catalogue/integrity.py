@@ -21,7 +21,7 @@ from registry.catalogue.chain import (
     record_kinds,
     walk_chain,
 )
-from registry.catalogue.damage import damage_error
+from registry.catalogue.damage import RESTORE, RESTORE_NOW, damage_error
 from registry.catalogue.database import reading
 from registry.catalogue.guards import guards, missing
 from registry.catalogue.text_limits import TextLimits
@@ -80,7 +80,15 @@ def check_database(
     head = None
     with suppress(IntegrityError), reading(engine) as connection:
         head = read_head(connection)
-    return DatabaseReport(head, tuple(faults))
+    return DatabaseReport(head, tuple(_distinct(faults)))
+
+
+def _distinct(faults: Iterable[IntegrityError]) -> Iterator[IntegrityError]:
+    """Yield each fault once, with a next step that fits a report of all damage."""
+    for fault in {(one.what, one.where): one for one in faults}.values():
+        if fault.next_step == RESTORE:
+            fault.next_step = RESTORE_NOW
+        yield fault
 
 
 def check_storage(connection: Connection) -> Iterator[IntegrityError]:

@@ -23,8 +23,13 @@ def read_revision(connection: Connection) -> str | None:
     return _read_version(connection)
 
 
-def require_revision(found: str | None, needed: str) -> None:
+def require_revision(found: str | None, needed: str, where: str) -> None:
     """Compare the revision of a database with the one that this build needs.
+
+    Args:
+        found: The revision of the database.
+        needed: The revision that this build needs.
+        where: The place of the database, for the error.
 
     Raises:
         SchemaRevisionError: The revisions differ; the error names the next step.
@@ -34,11 +39,13 @@ def require_revision(found: str | None, needed: str) -> None:
     if found is not None and found > needed:
         raise SchemaRevisionError(
             f"the database schema is at revision {found}, and this benchlock needs the older revision {needed}",
+            where=where,
             next_step=f"use a benchlock that needs revision {found}, or go back: with the newer benchlock, stop every "
             f"service and run `benchlock db downgrade --to {needed}`",
         )
     raise SchemaRevisionError(
         f"the database schema is at revision {found}, and this benchlock needs revision {needed}",
+        where=where,
         next_step="stop every service of this registry, then run `benchlock db upgrade`",
     )
 
@@ -54,9 +61,11 @@ def require_expected_revision(connection: Connection) -> None:
     Raises:
         SchemaRevisionError: The schema changed since the engine was opened.
     """
+    from registry.catalogue.database import place_of  # noqa: PLC0415 - that module imports this one
+
     needed: str | None = connection.get_execution_options().get(_EXPECTED)
     if needed is not None:
-        require_revision(_read_version(connection), needed)
+        require_revision(_read_version(connection), needed, place_of(connection.engine))
 
 
 def _read_version(connection: Connection) -> str | None:

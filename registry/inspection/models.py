@@ -12,6 +12,7 @@ from registry.inspection.archives import faults
 from registry.inspection.budgets import BUDGET, check_count
 from registry.inspection.code import model_reasons
 from registry.inspection.content import Content
+from registry.inspection.functions import check_functions
 from registry.inspection.goldens import check_goldens
 from registry.inspection.graphs import FoundGraph
 from registry.inspection.ports import check_labels, check_ports
@@ -44,6 +45,7 @@ def check_model(model: Model, content: Content, problems: Problems) -> None:
         check_ports(model, graph, content, problems)
     check_labels(model, graph, content, problems)
     check_goldens(model, content, problems)
+    check_functions(model, content, problems)
     if model.format == "onnx" and graph is not None:
         _check_external(model, content, problems)
 

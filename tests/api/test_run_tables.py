@@ -353,6 +353,7 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert "digits 1.0.0" in shown.splitlines()[0]
     assert "other 1.0.0" in shown.splitlines()[0]
     assert "other 1.0.0 against digits 1.0.0, in runs that did not take turns" in shown
+    assert max(map(len, shown.splitlines())) <= 150
     assert "says nothing of other runs" in shown
     document = comparison_document(found)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
@@ -370,7 +371,7 @@ def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest
     runs = [(LOCK, run()), *((lock, recorded(END, lock=lock.id)) for lock in locks)]
     found = compare_runs(runs, lambda _, __: PairedTests({"top1": test}))
     print_comparison(found)
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("of 10000 samples 300 only the first decides right, 200 only the second") == 2
     assert "p = 8.9e-06, 1.8e-05 by Holm's method for 2 comparisons" in shown
     document = comparison_document(found)

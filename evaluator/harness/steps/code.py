@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from .tensor import StepError, Tensor
 
 _PREFIX = "code_"
+_LONGEST_PLACE = 200
 _FOLDER = re.compile(_PREFIX + "[0-9a-f]{12}")
 
 
@@ -34,12 +36,26 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
             result = called(tensor.values.copy())
         except SystemExit as error:  # nothing of a model ends the harness
             raise StepError(f"{function} exits with {error.code!r}") from error
+        except Exception as error:
+            if place := _place_in(folder, error):
+                error.add_note(place)
+            raise
         if not isinstance(result, np.ndarray | np.generic):
             raise StepError(f"{function} gives {type(result).__name__}, a NumPy array is needed")
         geometry = tensor.geometry if _lies_as(tensor, result.shape) else None
         return tensor._replace(values=np.array(result), layout=None, rate=None, geometry=geometry)
 
     return step
+
+
+def _place_in(folder: Path, error: BaseException) -> str | None:
+    """Return the file below ``folder`` and the line where ``error`` was raised, or the last call out of that code."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(Path(name), line) for name, line in frames if Path(name).is_relative_to(folder)]
+    if not own:
+        return None
+    path, line = own[-1]
+    return f"{path.relative_to(folder)}, line {line}"[:_LONGEST_PLACE]
 
 
 def _lies_as(tensor: Tensor, shape: tuple[int, ...]) -> bool:

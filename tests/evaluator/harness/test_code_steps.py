@@ -7,6 +7,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from evaluator.harness.failures import reason
 from evaluator.harness.job import Step
 from evaluator.harness.steps import StepError, Tensor, bind
 from evaluator.harness.steps.geometry import Geometry
@@ -115,6 +116,14 @@ def test_a_file_is_executed_once_and_files_of_one_name_are_told_apart(folder: Pa
     applied(folder, Tensor(np.zeros(2)))
     assert applied(folder, Tensor(np.zeros(1)), function="count").values.tolist() == [2]
     assert applied(folder, Tensor(np.zeros(1)), file="other/steps.py").values.tolist() == [100]
+
+
+def test_a_function_that_fails_is_named_with_file_and_line(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no such thing") as caught:
+        applied(folder, Tensor(np.zeros(1)), function="fail")
+    lines = (folder / "code" / "steps.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "no such thing" in text)
+    assert reason(caught.value) == f"ValueError: no such thing (code/steps.py, line {line})"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from evaluator.evidence.phases import equal, shown
 from evaluator.evidence.recomputation import Recomputed, Subject
 from evaluator.evidence.status import HOST_FAILURES
 from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
+from evaluator.runner.choice import is_code_by_format
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.stages import has_stages
@@ -151,8 +152,8 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
     marked = self_reported(subject.lock, model, isolation)
-    if not has_stages(subject.lock) and SELF_REPORTED not in end.details:
-        return {}  # builds of the time of that harness recorded no mark: it is made on reading
+    if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
+        return {}  # builds of that time recorded no mark: it is made on reading
     stated = end.details.get(SELF_REPORTED)
     if isinstance(stated, list | tuple) and sorted(map(str, stated)) == sorted(marked):
         marked = tuple(stated)  # the order is that of the metrics where the lock was made

@@ -20,6 +20,9 @@ _WITH_LAYERS = "build the image without --no-layers and lock it"
 DRIVEN = frozenset((CPU, "cuda12"))
 """The devices on which the harness's predictors run a model, or say that they cannot."""
 
+_EXPORTED = "torch-export"
+"""A format that is code: ``torch.export.load`` evaluates the guards and sizes of a program as Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -165,14 +168,18 @@ def is_confined(model: Model, *, allow_code: bool) -> bool:
 
 
 def _code(model: Model) -> str | None:
-    """Where the model's code is called from.
+    """Where the model's code is called from."""
+    return _attached_code(model) or (f"format: {_EXPORTED}" if model.format == _EXPORTED else None)
 
-    ``torch.export.load`` evaluates the guards and sizes of an exported program as Python.
-    """
+
+def is_code_by_format(model: Model) -> bool:
+    """Return whether the model is code for its format alone: earlier builds recorded no mark on its figures."""
+    return carries_code(model) and model.unsafe is not True and _attached_code(model) is None
+
+
+def _attached_code(model: Model) -> str | None:
     if model.code is not UNSET:
         return "code"
-    if model.format == "torch-export":
-        return "format: torch-export"
     for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, port in enumerate(ports):
             steps = getattr(port, "steps", UNSET)

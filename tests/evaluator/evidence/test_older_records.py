@@ -93,6 +93,21 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
             assert all(one["self_reported"] for one in (*calls["undisturbed"], *calls["cpu_time"]))
 
 
+def test_an_exported_program_that_was_run_before_it_counted_as_code_is_marked_on_reading(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, examiner, _ = made(store, tmp_path)
+    assert run.end is not None
+    assert SELF_REPORTED not in run.end.details
+    monkeypatch.setattr("evaluator.runner.choice._EXPORTED", "onnx")  # the format of the model of this run
+    for _ in range(2):  # compared, and remembered
+        examined = examiner.examine(run)
+        assert examined.evidence is not None
+        assert examined.end is not None
+        assert examined.evidence.state == "verified", examined.evidence.reasons
+        assert all(metric.self_reported for metric in examined.end.metrics)
+
+
 def test_only_contradictions_and_damage_are_faults_of_integrity() -> None:
     with pytest.raises(UnverifiedError):
         refuse_unverified("run", EvidenceStatus("unverified", ("a library is missing",)))

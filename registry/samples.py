@@ -17,6 +17,8 @@ _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index":
 """The field of the formats that have one."""
 _FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
 """The types of inputs that the formats can feed whose samples are of one sort."""
+_WITHOUT_RATE = ("jsonl",)
+"""Formats that hold sounds as numbers alone, and never as files, which say their rate."""
 _CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
 _COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
     "mae": _NUMBERS,
@@ -65,6 +67,15 @@ def check_fed(model: Model, dataset: Dataset, split: Split) -> None:
         if port.type not in _FEEDING.get(dataset.format, (port.type,)):
             what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
             raise InvalidInputError(what, where=where, next_step="choose another dataset")
+        if dataset.format in _WITHOUT_RATE and isinstance(port, AudioInput) and _is_resampled(port):
+            what = f"the input {port.name} resamples, and {name} in {dataset.format} holds sounds without a rate"
+            step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
+            raise InvalidInputError(what, where=f"model/{model.name} inputs[{index}].steps", next_step=step)
+
+
+def _is_resampled(port: AudioInput) -> bool:
+    """Whether a step needs to know the rate of the sound."""
+    return any(step.name == "resample" for step in port.steps)
 
 
 def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) -> None:

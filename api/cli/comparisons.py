@@ -139,6 +139,9 @@ def _name(arm: "Arm") -> str:
 
 
 def _ends(ci: "Interval") -> str:
+    """Return the ends of an interval; a value that is known exactly, on the samples that were seen, has none."""
+    if ci.low is not None and ci.low == ci.high:
+        return "exact"
     ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
     return f"[{', '.join(ends)}]"
 

@@ -15,6 +15,7 @@ from api.cli.invocation import Invocation
 from api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
 from artifacts.drafts import new_file
 from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+from artifacts.plurals import count_of
 
 if TYPE_CHECKING:
     from api.goldens import Wanted
@@ -227,12 +228,14 @@ def _print_made(
         output.print_json({**told, "listed": listed, **done.report})
         return
     numbers = ", ".join(map(str, done.report["numbers"]))
-    output.echo(f"wrote {target}: {done.report['samples']} samples of {of} ({numbers})")
+    output.echo(f"wrote {target}: {count_of(done.report['samples'], 'sample')} of {of} ({numbers})")
     for kind in ("input", "output"):
         for name, described in done.report[f"{kind}s"].items():
             output.echo(f"  {kind} {name}: {described['dtype']} {described['shape']}, up to {described['largest']:.6g}")
     if found is not None:
-        output.echo(f"  {found.right} of {found.n} samples are answered right")
+        output.echo(
+            f"  {found.right} of {count_of(found.n, 'sample')} {'is' if found.n == 1 else 'are'} answered right"
+        )
     for word in done.report["unnoticed"]:
         output.echo(f"  no sample would show a fault of {word}")
     if lacking or not listed:

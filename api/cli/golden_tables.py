@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from artifacts.plurals import count_of
+
 
 def golden_summary(report: Mapping[str, object]) -> str:
     """How many samples were checked. A run in which one deviates has failed, and its failure says by how much."""
-    return f"{report.get('samples')} samples, all within the tolerance"
+    return f"{count_of(report.get('samples'), 'sample')}, all within the tolerance"
 
 
 def golden_lines(report: Mapping[str, object]) -> Iterator[str]:

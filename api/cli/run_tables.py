@@ -159,6 +159,9 @@ def mark(*, is_reported: bool) -> str:
 
 
 def interval(metric: Metric) -> str:
+    """Return the ends of the interval of a figure; one value alone has none."""
+    if metric.n == 1 and metric.ci.low is not None and metric.ci.low == metric.ci.high:
+        return "-"
     return f"[{in_unit(metric.ci.low, metric.unit)}, {in_unit(metric.ci.high, metric.unit)}]"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from artifacts.plurals import count_of
 from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import host_differences
 from evaluator.records.predictions import Agreed, Agreement
@@ -124,7 +125,8 @@ def _supporting(original: Run, agreed: Agreed | None) -> Iterator[str]:
     if agreed is None:
         yield "no predictions were asked for, so the outcome and the metrics decide"
     elif agreed.agreement == "bit-equal":
-        whose = f"of all {agreed.samples} samples " if agreed.samples else ""
+        every = "the" if agreed.samples == 1 else "all"
+        whose = f"of {every} {count_of(agreed.samples, 'sample')} " if agreed.samples else ""
         yield f"the predictions {whose}are bit-equal"
     else:
         yield from agreed.reasons

@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 from msgspec import UNSET
 
+from artifacts.plurals import count_of
 from registry.inspection.annotations import check_coco
 from registry.inspection.budgets import BUDGET, read_whole
 from registry.inspection.classes import Classes, read_classes
@@ -34,7 +35,7 @@ def check_dataset(dataset: Dataset, content: Content, problems: Problems) -> Non
         with problems.noted():
             found = _count(dataset.format, split, content, classes, (where, problems))
         if found not in (None, split.samples):
-            what = f"the split has {found} samples, not {split.samples}"
+            what = f"the split has {count_of(found, 'sample')}, not {split.samples}"
             problems.add(content.error(what, f"{where}.samples", f"write samples: {found}"))
 
 

@@ -1,6 +1,7 @@
 """Rules of batches that authored manifests must keep; ones that were published before these rules may break them."""
 
 from artifacts.errors import InvalidInputError
+from artifacts.plurals import count_of
 from registry.manifests.call_checks import has_several_calls
 from registry.manifests.model import ConstantInput, Model, Output, StateInput
 from registry.manifests.tensors import batch_axis, fixed_batch
@@ -28,7 +29,7 @@ def _check_output(output: Output, size: int | None, place: Place) -> None:
     axis, fixed = batch_axis(output, place), fixed_batch(output, place)
     if axis is None or fixed in (None, size):
         return
-    batch = "leave their batch free" if size is None else f"make calls of {size} sample{'s' if size > 1 else ''}"
+    batch = "leave their batch free" if size is None else f"make calls of {count_of(size, 'sample')}"
     what = f"axis {axis} is the batch axis and has {fixed}, but the inputs {batch}"
     step = f"write {size or 'null'} in place of the {fixed}; if the output has no batch axis, write batch_axis: none"
     raise place.at("shape", axis).error(what, step)

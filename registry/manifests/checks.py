@@ -10,9 +10,10 @@ from registry.conversion import describe_key
 from registry.manifests.batches import check_batches
 from registry.manifests.files import check_files, check_named
 from registry.manifests.geometry import check_geometry
-from registry.manifests.model import Model
+from registry.manifests.model import AudioInput, Model
 from registry.manifests.model_checks import check_model
 from registry.manifests.others import Dataset, Image, Manifest, Platform, Split, files_of
+from registry.manifests.sounds import check_rates
 from registry.names import parse_name
 from registry.problems import Problems
 from registry.versions import parse_version
@@ -50,6 +51,10 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             with problems.noted():
                 check_geometry(manifest, place)
             check_batches(manifest, place, problems)
+            for index, port in enumerate(manifest.inputs):
+                if isinstance(port, AudioInput):
+                    with problems.noted():
+                        check_rates(port.steps, place.at("inputs", index, "steps"))
     elif isinstance(manifest, Dataset):
         _check_dataset(manifest, place, problems)
     elif isinstance(manifest, Image):

@@ -1,9 +1,10 @@
 """What the steps of sounds do to shape and dtype; the time is the first axis."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from registry.manifests import steps as vocabulary
+from registry.manifests.steps import Step
 from registry.manifests.tensors import Sizes, Tensor, shown
 from registry.yaml import Place
 
@@ -76,3 +77,16 @@ SOUNDS: Mapping[type[object], Callable[..., Tensor]] = {
     vocabulary.Spectrogram: _spectrogram,
     vocabulary.Mfcc: _mfcc,
 }
+
+
+def check_rates(steps: Sequence[Step], place: Place) -> None:
+    """Check that the rate of a sound is known where it is resampled.
+
+    Raises:
+        InvalidInputError: Code comes before, which says no rate.
+    """
+    names = [step.name for step in steps if len(step.present()) == 1]
+    if len(names) == len(steps) and "python" in names and "resample" in names[names.index("python") :]:
+        index = names.index("resample", names.index("python"))
+        what = f"the rate of the sound is not known after the python step, steps[{names.index('python')}]"
+        raise place.at(index, "resample").error(what, "put resample before the python step")

@@ -1,6 +1,7 @@
 """Inputs and outputs as a graph declares them; what they mean is asked for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from registry.importing.findings import Notes, printable, shown
 from registry.importing.outline import Lines, block, element, entry, flow
@@ -14,8 +15,12 @@ _OUTPUT_TYPE = (
     "are equal) and, if a file names the classes, labels: FILE; or, without these, tensor, value, boxes, box-scores "
     "or state"
 )
-_STEPS = "write the steps in their order; an image, audio or text begins with decode, a tensor may have none"
+_STEPS = (
+    "write the steps in their order; an image, audio or text begins with decode, a tensor may have none; instead of "
+    "steps a constant has value, and a state from: OUTPUT, initial: zeros and reset: sample or never"
+)
 _PICTURE_AXES = 4
+_STATE_AXES = 3
 _RGB = 3
 TORCHVISION = (
     "where torchvision's Resize(SIDE) and CenterCrop prepared the pictures: resize: {shorter: SIDE, rounding: down, "
@@ -30,7 +35,11 @@ def port_lines(graph: FoundGraph, notes: Notes, *, resized: bool) -> Lines:
         _input(tensor, f"inputs[{index}]", notes, resized=resized, producer=graph.producer)
         for index, tensor in enumerate(graph.inputs)
     )
-    outputs = (_output(tensor, f"outputs[{index}]", notes) for index, tensor in enumerate(graph.outputs))
+    states = [tensor for tensor in graph.inputs if _is_like_a_state(tensor)]
+    outputs = (
+        _output(_with_sizes_of_state(tensor, states), f"outputs[{index}]", notes)
+        for index, tensor in enumerate(graph.outputs)
+    )
     return [*_listed("inputs", inputs, notes), *_listed("outputs", outputs, notes)]
 
 
@@ -89,9 +98,30 @@ def _shape(tensor: FoundTensor, path: str, notes: Notes) -> Lines:
     if tensor.sizes is None:
         what = "the graph does not say the number of its axes"
         return [notes.todo(f"{path}.shape", "shape", "shape", what, "write a number, null or a name for each axis")]
-    sizes = [None if axis == 0 and not isinstance(size, int) else _named(size, axis) for axis, size in
-             enumerate(tensor.sizes)]  # fmt: skip
+    batch = 1 if _is_like_a_state(tensor) else 0
+    sizes = [
+        None if axis == batch and not isinstance(size, int) else _named(size, axis)
+        for axis, size in enumerate(tensor.sizes)
+    ]
     return [f"shape: {flow(sizes)}"]
+
+
+def _is_like_a_state(tensor: FoundTensor) -> bool:
+    """Whether a tensor has the shape of a recurrent state, [layers, batch, width], with the batch alone free."""
+    sizes = tensor.sizes or ()
+    free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
+    return len(sizes) == _STATE_AXES and free == [1]
+
+
+def _with_sizes_of_state(tensor: FoundTensor, states: Sequence[FoundTensor]) -> FoundTensor:
+    """Return an output with the sizes of the state that it can be fed back to, where the graph leaves its own free."""
+    sizes = tensor.sizes or ()
+    for state in states:
+        of_state = state.sizes or ()
+        alike = all(not isinstance(size, int) or size == wanted for size, wanted in zip(sizes, of_state, strict=False))
+        if tensor.dtype == state.dtype and len(sizes) == len(of_state) and alike:
+            return replace(tensor, sizes=of_state)
+    return tensor
 
 
 def _named(size: Size, axis: int) -> int | str:
@@ -104,6 +134,9 @@ def _batch(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Li
         return []
     if not tensor.sizes:
         return ["batch_axis: none"]
+    if _is_like_a_state(tensor):
+        what = "the graph leaves axis 1 alone free, as that of a state is: null says that it is the batch axis"
+        return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
     first = tensor.sizes[0]
     if not isinstance(first, int):
         called = f", and calls it {shown(first)}" if first else ""
@@ -112,5 +145,6 @@ def _batch(tensor: FoundTensor, path: str, notes: Notes, *, resized: bool) -> Li
     what = f"the graph fixes axis 0 at {first}"
     ask = f"write batch_axis: 0 if it is a batch of {first}, or batch_axis: none"
     if resized:
-        ask += f"; or put null in place of the {first}, which the predictor sets, if samples are independent"
+        ask += f"; or put null in place of the {first}, here and in the outputs, if samples are independent: "
+        ask += "the predictor sets the batch"
     return [notes.todo(f"{path}.batch_axis", "batch-axis", "batch_axis", what, printable(ask))]

@@ -13,7 +13,7 @@ from api.cli.claim_tables import print_claims
 from api.cli.compare_command import _all_equivalent, _warn
 from api.cli.comparisons import comparison_document, print_comparison
 from api.cli.run_documents import claim_document, repetition_document, run_document
-from api.cli.run_tables import print_outcome, print_repetition, print_run, print_runs
+from api.cli.run_tables import interval, print_outcome, print_repetition, print_run, print_runs
 from api.cli.runs_commands import runs
 from artifacts.digest import Descriptor, digest_bytes
 from evaluator.claims import Conditions, judge_claims
@@ -23,6 +23,7 @@ from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run
 from evaluator.repeating import repeat
 from evaluator.statistics.figures import Calls, Interval, Metric
 from evaluator.statistics.pairing import PairedTests, compare_decisions
+from evaluator.statistics.units import in_unit
 from registry.lockfile import dump
 from registry.manifests.model import Model
 from tests.support.recorded import DONE, NOON, recorded
@@ -345,6 +346,13 @@ def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     assert repetition_document(repetition)["metrics"][1]["width"] is None
 
 
+@pytest.mark.parametrize(("n", "shown"), [(1, "-"), (2, "[0.994 s, 0.994 s]")])
+def test_one_value_has_no_interval(n: int, shown: str) -> None:
+    assert interval(Metric("cold_start", 0.994, "s", "lower", n, Interval(0.994, 0.994), 1)) == shown.replace(
+        "0.994 s", in_unit(0.994, "s")
+    )
+
+
 def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     other = variant({"model": {"name": "other"}, "request": {"model": {"name": "other", "version": "*"}}}).lock
     found = compare_runs([(LOCK, run()), (other, recorded(END, lock=other.id))])
@@ -355,6 +363,9 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert "other 1.0.0 against digits 1.0.0, in runs that did not take turns" in shown
     assert max(map(len, shown.splitlines())) <= 150
     assert "says nothing of other runs" in shown
+    row = next(line for line in shown.splitlines() if line.startswith("top1") and "undecided" in line)
+    assert " exact " in row
+    assert "[1, 1]" not in row
     document = comparison_document(found)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)

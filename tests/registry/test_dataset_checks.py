@@ -67,7 +67,7 @@ def test_arrays_are_counted_and_hold_no_objects(
     ("content", "words"),
     [
         (b'{"x": 1, "y": 2}\n\n{"x": 1, "y": 2}\n{"x": 1, "y": 2}', ""),
-        (b'{"x": 1, "y": 2}\n', "has 1 samples, not 3"),
+        (b'{"x": 1, "y": 2}\n', "has 1 sample, not 3"),
         (b'{"x": 1}\n', "line 1 has no 'y'"),
         (b'{"x": null, "y": 2}\n', "line 1: 'x' is no text, number or list of numbers"),
         (b'{"x": "a", "y": "cat"}\n', "line 1: 'cat' is neither an index nor a name out of the labels, nor a number"),
@@ -144,7 +144,7 @@ files: [{path: instances.json, source: instances.json}, {path: val/, source: val
     ("names", "annotated", "words"),
     [
         (["1.jpg", "2.jpg"], 1, []),
-        (["1.jpg"], 1, ["has 1 samples, not 2"]),
+        (["1.jpg"], 1, ["has 1 sample, not 2"]),
         (["1.jpg", "gone.jpg"], 1, ["val/gone.jpg is none of the files"]),
         (["../instances.json", "/etc/passwd"], 1, ["has a part . or ..", "is absolute"]),
         (["1.jpg", "2.jpg"], 9, ["an annotation is of the image 9"]),

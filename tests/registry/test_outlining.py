@@ -27,7 +27,7 @@ from registry.names import Kind
 from registry.outlining.outlined import outlined
 from registry.publishing import publish
 from registry.yaml import open_todos
-from tests.support import graphs
+from tests.support import graphs, tflite
 from tests.support.digits import DIGITS
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "init"
@@ -219,6 +219,31 @@ def test_an_outline_publishes_once_its_todo_lines_are_done(
     assert len(told) == len(open_todos(text))
     draft = read_draft(finished(text, GIVEN[name][2]), "manifest.yaml", path)
     assert publish(draft, store, catalogue).changed
+
+
+def test_the_batch_of_a_state_is_the_axis_that_its_graph_leaves_free(tmp_path: Path) -> None:
+    """A recurrent network: sizes of [layers, batch, width]; the 2 layers are no batch."""
+    ports: graphs.Ports = {
+        "x": (TensorProto.FLOAT, [None, None]),
+        "state": (TensorProto.FLOAT, [2, None, 128]),
+        "rate": (TensorProto.INT64, []),
+    }
+    found: graphs.Ports = {"y": (TensorProto.FLOAT, [None, 1]), "state_out": (TensorProto.FLOAT, [None, None, None])}
+    (tmp_path / "net.onnx").write_bytes(graphs.graph(ports, found))
+    text = outlined("model", tmp_path / "net.onnx", tmp_path).text
+    shapes = [line.strip() for line in text.splitlines() if line.strip().startswith("shape:")]
+    assert shapes == ["shape: [null, axis_1]", "shape: [2, null, 128]", "shape: []", "shape: [null, 1]",
+                      "shape: [2, null, 128]"]  # fmt: skip
+    assert "batch of 2" not in text
+    assert "a state from: OUTPUT, initial: zeros" in text
+
+
+def test_a_shape_that_tflite_does_not_say_is_not_written(tmp_path: Path) -> None:
+    content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", [])])
+    (tmp_path / "net.tflite").write_bytes(content)
+    outputs = outlined("model", tmp_path / "net.tflite", tmp_path).text.partition("outputs:")[2]
+    assert "name: y" in outputs
+    assert "shape:" not in outputs
 
 
 def test_an_output_without_classes_leaves_nothing_to_delete(tmp_path: Path) -> None:

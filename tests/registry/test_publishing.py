@@ -217,7 +217,7 @@ def test_other_bytes_than_the_author_states_are_an_integrity_error(author: Autho
 @pytest.mark.parametrize(
     ("files", "message", "where"),
     [
-        ({"index.csv": b"path,label\nimages/a.png,1\n"}, "has 1 samples, not 3", "splits.test.samples"),
+        ({"index.csv": b"path,label\nimages/a.png,1\n"}, "has 1 sample, not 3", "splits.test.samples"),
         ({"index.csv": PICTURES["index.csv"] + b"images/a.png,0\n"}, "has 4 samples, not 3", "splits.test.samples"),
         (
             {"index.csv": PICTURES["index.csv"].replace(b"b.png,1", b"b.png,")},

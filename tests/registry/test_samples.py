@@ -14,7 +14,8 @@ from registry.answerable import check_answerable, check_labels, compared_labels
 from registry.file_facts import FileFacts, LabelComparison
 from registry.labels import disagreements, parse_labels, read_categories
 from registry.manifests import Dataset, Model, read_authored
-from registry.manifests.model import Detections, Output
+from registry.manifests.model import AudioInput, Detections, Output
+from registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from registry.resolution.conflicts import ConflictError
 from registry.samples import check_fed, check_labelled, fields_of
 from tests.support.locks import MODEL, request, shelf
@@ -63,6 +64,22 @@ def test_fields_are_those_of_the_format_or_those_that_are_named(
 ) -> None:
     found = dataset(form, split)
     assert fields_of(found, found.splits["test"]) == fields
+
+
+def test_a_sound_that_is_resampled_has_a_rate() -> None:
+    resampling = AudioInput(
+        name="sound", dtype="float32", shape=(None, 8), steps=(
+            AudioStep(decode=DecodeAudio(channels="mono")), AudioStep(resample=Resample(rate=8000, method="polyphase")),
+        ),
+    )  # fmt: skip
+    listening, rows = structs.replace(model(), inputs=(resampling,)), dataset("jsonl", COLUMNS)
+    with pytest.raises(InvalidInputError, match="holds sounds without a rate") as caught:
+        check_fed(listening, rows, rows.splits["test"])
+    assert caught.value.next_step is not None
+    without = structs.replace(resampling, steps=resampling.steps[:1])
+    check_fed(structs.replace(listening, inputs=(without,)), rows, rows.splits["test"])
+    files = dataset("wav-index", {"index": "t.file", "samples": 2})
+    check_fed(listening, files, files.splits["test"])
 
 
 def test_every_input_has_a_field() -> None:

@@ -49,6 +49,12 @@ def test_bit_equal_predictions_and_equal_metrics_are_reproduced() -> None:
     )
 
 
+def test_one_sample_is_not_called_all_samples() -> None:
+    assert verdict(run(), Agreed("bit-equal", (), 1, {1: 0})).reasons == (
+        "the predictions of the 1 sample are bit-equal",
+    )
+
+
 @pytest.mark.parametrize("agreement", ["within tolerance", "same decisions", None])
 def test_weaker_agreement_is_reproduced_and_says_why(agreement: Agreement | None) -> None:
     found = verdict(run(), agreed(agreement))

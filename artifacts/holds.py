@@ -17,6 +17,8 @@ from artifacts.digest import Digest, from_hex, to_hex
 from artifacts.pieces import disk, stated
 
 SECONDS: Final = 24 * 3600.0
+BLOCK: Final = 4096
+"""Bytes that a blob counts at least: a file takes a block and an inode of the disk, however small it is."""
 _MODE, _FOLDER_MODE = 0o600, 0o700
 _OWNER_DIGITS: Final = 16
 _NAME: Final = re.compile(rf"([0-9a-f]{{64}})(?:-([0-9a-f]{{{_OWNER_DIGITS}}})-([0-9]{{1,18}}))?")
@@ -38,7 +40,7 @@ class Holds(Protocol):
         ...
 
     def count_bytes(self, owner: str) -> int:
-        """Return the bytes of the blobs that an owner holds or held, until they are released or forgotten."""
+        """Return the bytes of the blobs that an owner holds or held, a block each at least, until they are released."""
         ...
 
     def owned(self, owner: str) -> Collection[Digest]:
@@ -135,7 +137,7 @@ class FolderHolds:
         assert self._names is not None
         if (one := _parse(name)) is not None:
             self._names.add(name)
-            self._bytes[one.owner] += one.size
+            self._bytes[one.owner] += max(one.size, BLOCK)
 
 
 def _parse(name: str) -> _Hold | None:

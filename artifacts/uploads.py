@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from artifacts.digest import Descriptor, Digest, parse_digest
 from artifacts.drafts import Draft
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from artifacts.fetching import is_at
-from artifacts.holds import FolderHolds, Holds, tag_of
+from artifacts.holds import BLOCK, FolderHolds, Holds, tag_of
 from artifacts.leftovers import RemovedFiles
 from artifacts.pieces import Piece, Progressed, disk, stated
 from artifacts.quotas import FindNamed, UnnamedQuota
@@ -63,6 +63,11 @@ class TooManyUploadsError(UnavailableError):
     """No more can be taken in before others are finished."""
 
     code = "too-many-uploads"
+
+
+def _beyond_block(piece: Piece, size: int) -> int:
+    """Return what ``size`` more bytes of an upload count: its first block was charged when it began."""
+    return max(0, piece.size + size - max(piece.size, BLOCK))
 
 
 def _find_none(_: Collection[Digest]) -> Collection[Digest]:
@@ -139,8 +144,10 @@ class Uploads:
         Raises:
             TooManyUploadsError: as many as there may be are open.
             LowSpaceError: less space is free than the ``share`` of the reserve that is not the owner's.
+            UnnamedBytesError: The owner has as many unnamed bytes as one owner may.
         """
         self._reserve.require(0, share)
+        self._quota.charge(owner, BLOCK)
         self.sweep()
         with self._turn, disk(self._open):
             self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
@@ -191,8 +198,8 @@ class Uploads:
             _check_place(piece, at)
             if size and piece.size + size <= piece.largest:  # else it is too large, whoever sends it
                 self._reserve.require(size, share)
-                self._quota.require(owner, size)
-            piece.admit = partial(self._admit, owner, share)
+                self._quota.require(owner, _beyond_block(piece, size))
+            piece.admit = partial(self._admit, piece, share)
         except BaseException:
             self.close(piece)
             raise
@@ -248,6 +255,21 @@ class Uploads:
             self._holds.hold(digest, owner, self._store.stat(digest).size)
         return True
 
+    def charge(self, owner: str, blobs: Mapping[Digest, int]) -> None:
+        """Hold blobs that ``owner`` is about to store, as theirs until something names them; not those that are there.
+
+        Args:
+            owner: Who stores them.
+            blobs: Digests and sizes.
+
+        Raises:
+            UnnamedBytesError: The owner would have more unnamed bytes than one owner may.
+        """
+        new = {digest: size for digest, size in blobs.items() if not self._store.exists(digest)}
+        self._quota.charge(owner, sum(max(size, BLOCK) for size in new.values()))
+        for digest, size in new.items():
+            self._holds.hold(digest, owner, size)
+
     def held(self) -> Iterator[Digest]:
         """Blobs that came lately and are no garbage yet; only while garbage is collected."""
         return self._holds.held()
@@ -271,13 +293,13 @@ class Uploads:
                 self._digested.pop(path, None)
         return swept
 
-    def _admit(self, owner: str, share: float, size: int) -> None:
+    def _admit(self, piece: Piece, share: float, size: int) -> None:
         self._reserve.require(size, share)
-        self._quota.charge(owner, size)
+        self._quota.charge(piece.owner, _beyond_block(piece, size))
 
     def _open_bytes(self, owner: str) -> int:
-        """Return the bytes of an owner's unfinished uploads."""
-        return sum(found.st_size for name, found in stated(self._open) if name.endswith(_tag(owner)))
+        """Return the bytes of an owner's unfinished uploads, a block each at least."""
+        return sum(max(found.st_size, BLOCK) for name, found in stated(self._open) if name.endswith(_tag(owner)))
 
     def _room(self) -> int:
         """Bytes that uploads may still have, all together."""

@@ -12,7 +12,7 @@ from artifacts import limits
 from artifacts.bundles.contents import BundleError, Part, Root
 from artifacts.bundles.reading import Arrived, Bundle, open_bundle
 from artifacts.bundles.writing import write_bundle
-from artifacts.digest import Descriptor
+from artifacts.digest import Descriptor, Digest
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore
@@ -53,6 +53,24 @@ class Created:
     file: Descriptor
     platforms: tuple[LockedPlatform, ...]
     blobs: int
+
+
+def _charge_nobody(_: Mapping[Digest, int]) -> None:
+    """Accept any blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleAdmission:
+    """What a bundle may bring.
+
+    Attributes:
+        most_files: The largest number of files, where that is not the format's own.
+        charge: Gets the sizes of all blobs before any is stored, and may refuse them. Where the import fails, they
+            are stored all the same, and nothing names them.
+    """
+
+    most_files: int | None = None
+    charge: Callable[[Mapping[Digest, int]], None] = _charge_nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +132,13 @@ def import_bundle(
     now: Callable[[], datetime],
     progress: Progress,
     scratch: Path | None = None,
-    most_files: int | None = None,
+    admission: BundleAdmission | None = None,
 ) -> Imported:
     """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
 
     Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
     be seen, and what was stored is garbage that a collection frees. Records of runs are compared with their evidence,
-    which lies in ``scratch`` meanwhile. ``most_files`` bounds the files of the bundle.
+    which lies in ``scratch`` meanwhile. ``admission`` says what a bundle may bring.
 
     Raises:
         ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
@@ -129,9 +147,11 @@ def import_bundle(
         UnavailableError: it cannot be read, or the registry not written.
     """
     acting().require("run")
+    admission = admission or BundleAdmission()
     try:
-        with open_bundle(path, most_files) as bundle, store.writing():
+        with open_bundle(path, admission.most_files) as bundle, store.writing():
             claimed = _read_roots(bundle, now())
+            admission.charge(bundle.blob_sizes())
             with store.together():
                 count = bundle.store_into(store, progress)
             for run in claimed.runs:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from artifacts.oci.mirrored import MirroredRepository
     from artifacts.progress import Progress
     from artifacts.space import Space
+    from evaluator.bundles import BundleAdmission
     from evaluator.dispatch.queue import Explanation
     from evaluator.inventory import Inventory, Names
     from evaluator.records.records import Records
@@ -191,7 +192,7 @@ class EmbeddedRegistry:
         gone = None if evicted is None else _evicted_document(evicted)
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 
-    def import_bundle(self, path: Path, progress: "Progress", most_files: int | None = None) -> Brought:
+    def import_bundle(self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None) -> Brought:
         from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
         from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
         from registry.bundled import not_brought  # noqa: PLC0415
@@ -199,7 +200,7 @@ class EmbeddedRegistry:
         with suppress(OSError):  # who reads the file says what is wrong with it
             open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
-        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, most_files)
+        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
         return Brought(
             found.lock.id,
             found.changed,

@@ -25,8 +25,9 @@ from api.http.schema_watch import SchemaWatch, schema_guard
 from api.http.send_window import SendMemory
 from api.http.service import Service
 from api.http.settings import VERSION, Settings
+from api.http.space import refuse_while_full
 from api.http.work import Work
-from api.wiring import Registry, now, open_reserve
+from api.wiring import Registry, now, open_reserve, open_uploads
 from registry.access.refusals import Refusals
 
 PREFIX: Final = "/v1"
@@ -68,6 +69,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         kept=Kept(settings.kept_bytes),
         grace=Grace(settings.last_seconds),
         reserve=open_reserve(registry),
+        uploads=open_uploads(registry),
     )
 
     async def end() -> None:
@@ -79,6 +81,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         guard_with(authority, service.prompt, Strangers(settings.strangers)),
         limit_with(settings.rate),
         place_with(Places(settings.at_once)),
+        refuse_while_full(service.reserve),
     )
 
     app = Litestar(

@@ -12,6 +12,7 @@ from api.http.tally import Tally
 from api.http.work import Work
 from api.wiring import Registry
 from artifacts.space import DiskReserve
+from artifacts.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Service:
     kept: Kept[bytes]
     grace: Grace
     reserve: DiskReserve
+    uploads: Uploads
     tally: Tally = field(default_factory=Tally)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 

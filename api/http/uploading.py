@@ -10,7 +10,6 @@ from api.http.ranges import sent_part
 from api.http.receiving import append, length_of
 from api.http.service import Service
 from api.http.space import reserve_share
-from api.wiring import open_uploads
 from artifacts.digest import Digest
 from artifacts.pieces import Piece
 from registry.access.actors import acting
@@ -21,7 +20,7 @@ class Uploading:
 
     def __init__(self, service: Service) -> None:
         self._work = service.work
-        self._uploads = open_uploads(service.registry)
+        self._uploads = service.uploads
 
     async def has(self, digest: Digest) -> bool:
         """Whether the blob is there; it will stay until the caller has had the time to name it."""

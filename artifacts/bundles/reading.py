@@ -68,6 +68,10 @@ class Bundle:
         self.roots = self._roots(index)
         self._check_entries(index)
 
+    def blob_sizes(self) -> dict[Digest, int]:
+        """Return the bytes of the blobs of every root."""
+        return {digest: size for root in self.roots for digest, size in root.blobs.items()}
+
     def store_into(self, store: BlobStore, progress: Progress) -> int:
         """Put the blobs of every root into ``store``, verified; how many they are.
 

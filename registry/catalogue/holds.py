@@ -7,7 +7,7 @@ from sqlalchemy import ColumnClause, Engine, Float, delete, func, literal_column
 from sqlalchemy.dialects.postgresql import insert
 
 from artifacts.digest import Digest
-from artifacts.holds import SECONDS, tag_of
+from artifacts.holds import BLOCK, SECONDS, tag_of
 from registry.catalogue.chain import BATCH, in_batches
 from registry.catalogue.database import changing, reading
 from registry.catalogue.tables import blob_holds
@@ -56,12 +56,14 @@ class DatabaseHolds:
             connection.execute(delete(blob_holds).where(blob_holds.c.until < _NOW))
 
     def count_bytes(self, owner: str) -> int:
-        """Return the bytes that an owner holds or held, until they are released or forgotten.
+        """Return the bytes that an owner holds or held, a block a blob at least, until they are released or forgotten.
 
         Raises:
             UnavailableError: The database cannot be used.
         """
-        query = select(func.coalesce(func.sum(blob_holds.c.size), 0)).where(blob_holds.c.owner == tag_of(owner))
+        query = select(func.coalesce(func.sum(func.greatest(blob_holds.c.size, BLOCK)), 0)).where(
+            blob_holds.c.owner == tag_of(owner)
+        )
         with reading(self._engine) as connection:
             return int(connection.execute(query).scalar_one())
 

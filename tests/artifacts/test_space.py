@@ -8,7 +8,7 @@ import pytest
 
 from artifacts import space
 from artifacts.digest import Digest, digest_bytes
-from artifacts.holds import FolderHolds
+from artifacts.holds import BLOCK, FolderHolds
 from artifacts.local import LocalStore
 from artifacts.quotas import UnnamedBytesError, UnnamedQuota
 from artifacts.space import DiskReserve, LowSpaceError, Space, default_reserve
@@ -68,32 +68,36 @@ def test_uploads_leave_the_reserve_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
     named: set[Digest] = set()
-    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100), find_named=named.intersection)
-    first = upload(uploads, b"1" * 60)
-    with pytest.raises(UnnamedBytesError, match=r"60 bytes of yours .* limit is 100 bytes"):
-        upload(uploads, b"2" * 60)
-    assert upload(uploads, b"2" * 60, YOU)
+    uploads = Uploads(
+        tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK), find_named=named.intersection
+    )
+    first = upload(uploads, b"1" * 60 * BLOCK)
+    with pytest.raises(UnnamedBytesError, match=r"249856 bytes of yours .* limit is 409600 bytes"):
+        upload(uploads, b"2" * 60 * BLOCK)
+    assert upload(uploads, b"2" * 60 * BLOCK, YOU)
     named.add(first)
-    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100), find_named=named.intersection)
-    assert upload(uploads, b"3" * 60)
+    uploads = Uploads(
+        tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK), find_named=named.intersection
+    )
+    assert upload(uploads, b"3" * 60 * BLOCK)
     assert first not in set(uploads.held())
 
 
 def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    there = store.put(io.BytesIO(b"0" * 90)).digest
-    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100))
+    there = store.put(io.BytesIO(b"0" * 90 * BLOCK)).digest
+    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100 * BLOCK))
     first, second = uploads.begin(ME), uploads.begin(ME)
     one, two = uploads.opened(ME, first), uploads.opened(ME, second)
-    one.write(b"1" * 60)
+    one.write(b"1" * 60 * BLOCK)
     with pytest.raises(UnnamedBytesError):
-        two.write(b"2" * 60)
-    two.write(b"2" * 40)
+        two.write(b"2" * 60 * BLOCK)
+    two.write(b"2" * 40 * BLOCK)
     uploads.close(one)
     uploads.close(two)
     uploads.give_up(ME, first)
     assert uploads.has(there, ME)
-    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100))
+    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100 * BLOCK))
     with pytest.raises(UnnamedBytesError):
         uploads.has(there, ME)
 
@@ -102,7 +106,7 @@ def test_blobs_count_after_their_hold_until_they_are_collected(tmp_path: Path) -
     holds = FolderHolds(tmp_path / "held", seconds=-1)
     holds.hold(digest_bytes(b"one"), ME, 3)
     assert list(holds.held()) == []
-    assert holds.count_bytes(ME) == 3
+    assert holds.count_bytes(ME) == BLOCK
     FolderHolds(tmp_path / "held", seconds=-1).forget_expired()  # as another process does it
     assert list(holds.owned(ME)) == []
     assert holds.count_bytes(ME) == 0

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, text
 from api.wiring import now
 from artifacts.digest import Digest, digest_bytes
 from artifacts.errors import UnavailableError
+from artifacts.holds import BLOCK
 from artifacts.local import LocalStore
 from artifacts.locking import PATIENCE
 from artifacts.store import verify
@@ -344,13 +345,13 @@ def test_held_bytes_count_in_all_processes_until_the_blobs_are_named_or_collecte
     elsewhere = open_server(address)
     try:
         others = DatabaseHolds(elsewhere)
-        assert others.count_bytes("token/me") == 7 + (5 << 32)
+        assert others.count_bytes("token/me") == 2 * BLOCK + (5 << 32)
         assert set(others.owned("token/me")) == {one, other, last}
         assert set(others.held()) == {other, last}
         others.release("token/me", [other])
-        assert holds.count_bytes("token/me") == 7
+        assert holds.count_bytes("token/me") == 2 * BLOCK
         others.forget_expired()
-        assert holds.count_bytes("token/me") == 4
+        assert holds.count_bytes("token/me") == BLOCK
         assert set(holds.held()) == {other, last}
     finally:
         elsewhere.dispose()

@@ -13,6 +13,7 @@ from api.http.guards import ADMIN
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import LIST
 from api.http.service import Service
+from api.http.space import WHILE_FULL
 from api.wire.access import (
     LogPage,
     NewToken,
@@ -118,7 +119,7 @@ def _tokens(service: Service) -> list[Any]:
 
     @post(
         "/tokens/{token:str}/rotation",
-        opt=ADMIN,
+        opt=ADMIN | WHILE_FULL,
         status_code=201,
         summary="Rotate a token",
         responses=answers(

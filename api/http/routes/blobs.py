@@ -20,6 +20,7 @@ from api.http.places import READ_BLOB, SEND
 from api.http.ranges import MalformedUploadError, NotInContentError, asked_part
 from api.http.sending import BlobResponse
 from api.http.service import Service
+from api.http.space import WHILE_FULL
 from api.http.uploading import Uploading
 from artifacts.digest import Digest, digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
@@ -151,7 +152,7 @@ def _found(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
 def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
     @post(
         "/blobs/uploads",
-        opt=UPLOAD | SEND,
+        opt=UPLOAD | SEND | WHILE_FULL,
         status_code=202,
         operation_class=Sent,
         request_max_body_size=None,
@@ -183,7 +184,7 @@ def _beginning(uploading: Uploading) -> list[BaseRouteHandler]:
 def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
     @patch(
         "/blobs/uploads/{upload:str}",
-        opt=UPLOAD | SEND,
+        opt=UPLOAD | SEND | WHILE_FULL,
         status_code=202,
         operation_class=Sent,
         request_max_body_size=None,
@@ -204,7 +205,7 @@ def _going_on(uploading: Uploading) -> list[BaseRouteHandler]:
 
     @put(
         "/blobs/uploads/{upload:str}",
-        opt=UPLOAD | SEND,
+        opt=UPLOAD | SEND | WHILE_FULL,
         status_code=201,
         operation_class=Sent,
         request_max_body_size=None,

@@ -17,7 +17,7 @@ from api.http.places import END
 from api.http.routes.runs import BEGUN, OVER, RunIn
 from api.http.routes.runs import RUN as RUN_EXAMPLE
 from api.http.service import Service
-from api.http.space import require_space
+from api.http.space import WHILE_FULL
 from api.wire import runs as wire
 from api.wiring import Registry, now
 from artifacts.errors import BenchlockError
@@ -51,13 +51,12 @@ def routes(service: Service) -> Router:
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
         """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
-        require_space(service)
         await service.prompt.do(held.start, wire.start_of(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
 
     @put(
         "/runs/{run_id:str}/hold",
-        opt=RUN,
+        opt=RUN | WHILE_FULL,
         summary="Go on with it",
         responses=answers(
             "unknown-name", "refused", "invalid-input", success={200: content(wire.Hold, "It is held.", _HOLD)}
@@ -71,7 +70,7 @@ def routes(service: Service) -> Router:
 
     @put(
         "/runs/{run_id:str}/end",
-        opt=RUN | END | {"most_values": MOST_RUN_VALUES},
+        opt=RUN | END | WHILE_FULL | {"most_values": MOST_RUN_VALUES},
         summary="End it",
         responses=answers(
             "unknown-name",

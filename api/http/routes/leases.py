@@ -16,6 +16,7 @@ from api.http.places import END, LIST, WAIT
 from api.http.routes.jobs import JOB
 from api.http.routes.runs import BEGUN
 from api.http.service import Service
+from api.http.space import WHILE_FULL
 from api.wire import jobs as wire
 from api.wire.cursors import cursor_of, key_of
 from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
@@ -145,7 +146,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
 
     @post(
         "/machines/{name:str}/departure",
-        opt=RUN,
+        opt=RUN | WHILE_FULL,
         status_code=204,
         summary="A machine asks for no more work",
         responses=answers("invalid-input"),
@@ -156,7 +157,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
 
     @patch(
         "/machines/{name:str}",
-        opt=ADMIN,
+        opt=ADMIN | WHILE_FULL,
         status_code=204,
         summary="Drain or resume a machine",
         responses=answers("unknown-name", "invalid-input", body=True),
@@ -206,7 +207,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
 
     @patch(
         "/leases/{fence:str}",
-        opt=RUN,
+        opt=RUN | WHILE_FULL,
         summary="Hold a lease",
         responses=answers(
             "invalid-input", body=True, success={200: content(wire.Beaten, "Go on?", {"answer": "keep"})}
@@ -218,7 +219,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
 
     @post(
         "/leases/{fence:str}/release",
-        opt=RUN,
+        opt=RUN | WHILE_FULL,
         status_code=204,
         summary="Give a lease back",
         responses=answers("invalid-input", body=True),
@@ -252,7 +253,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
 
     @put(
         "/leases/{fence:str}/run",
-        opt=RUN | END | {"most_values": MOST_RUN_VALUES},
+        opt=RUN | END | WHILE_FULL | {"most_values": MOST_RUN_VALUES},
         request_max_body_size=largest,
         summary="Commit the run of a lease",
         responses=answers(

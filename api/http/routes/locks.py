@@ -17,7 +17,6 @@ from api.http.guards import READ, RUN
 from api.http.making import make_lock
 from api.http.places import ASK
 from api.http.service import Service
-from api.http.space import require_space
 from api.wire import locks as wire
 from api.wiring import Registry
 from artifacts.digest import Digest
@@ -212,7 +211,6 @@ def _resolved(registry: Registry, data: wire.Question) -> wire.Resolved:
 
 
 def _locked(service: Service, data: wire.Given) -> wire.KeptLock:
-    require_space(service)
     registry = service.registry
     if (data.request is UNSET) == (data.text is UNSET):
         raise InvalidInputError("a lock is made from a request, or kept as a text", next_step="send one of the two")

@@ -11,7 +11,7 @@ from api.http.conditional import JSON, Encoded
 from api.http.documented import answers, content, example
 from api.http.guards import PUBLISH
 from api.http.service import Service
-from api.http.space import require_space
+from api.http.space import WHILE_FULL, reserve_share
 from api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
 from artifacts.digest import Digest
 from registry.accepting import accept, parse_accepted
@@ -49,7 +49,7 @@ def routes(service: Service) -> Router:
 
     def published(data: Publication) -> PublishedVersion:
         if not data.dry_run:
-            require_space(service)
+            service.reserve.require(0, reserve_share())
         warnings: list[str] = []
         manifest = parse_accepted(data.manifest, None if data.digest is UNSET else Digest(data.digest))
         provenance = Provenance(data.authored, data.sources)
@@ -58,7 +58,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/artifacts",
-        opt=PUBLISH | {"most_values": service.settings.most_values},
+        opt=PUBLISH | WHILE_FULL | {"most_values": service.settings.most_values},
         status_code=200,
         summary="Publish a version",
         responses=answers(
@@ -88,7 +88,7 @@ def routes(service: Service) -> Router:
 
     @post(
         "/yanks",
-        opt=PUBLISH,
+        opt=PUBLISH | WHILE_FULL,
         status_code=200,
         summary="Yank a version, or undo it",
         responses=answers("unknown-name", body=True, success={200: content(Yanked, "So it is.", _YANKED)}),

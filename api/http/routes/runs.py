@@ -14,6 +14,7 @@ from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import COMPARE, LIST
 from api.http.service import Service
+from api.http.space import WHILE_FULL
 from api.wire import runs as wire
 from api.wire import verdicts as told
 from api.wire.cursors import cursor_of, key_of
@@ -176,7 +177,7 @@ def _hiding(service: Service) -> BaseRouteHandler:
 
     @post(
         "/hidings",
-        opt=ADMIN,
+        opt=ADMIN | WHILE_FULL,
         status_code=200,
         summary="Hide a run, or show it again",
         responses=answers("unknown-name", body=True, success={200: content(wire.HideResult, "Done.", _HIDDEN)}),

@@ -1,5 +1,6 @@
 """Bundles that come in, bytes that are read again, garbage that is freed."""
 
+from functools import partial
 from typing import Annotated, Final
 
 from litestar import Router, post
@@ -9,14 +10,16 @@ from api.client.embedded import EmbeddedRegistry
 from api.http.documented import answers, content, example
 from api.http.guards import ADMIN, PUBLISH
 from api.http.service import Service
+from api.http.space import WHILE_FULL
 from api.wire import upkeep as wire
 from api.wiring import Registry
 from artifacts.digest import parse_digest
 from artifacts.progress import SILENT
 from registry.accepting import refuse_missing
+from registry.access.actors import acting
 from registry.lockfile import Lock, load
 
-SELDOM = ADMIN | {"rate": 10.0}
+SELDOM = ADMIN | WHILE_FULL | {"rate": 10.0}
 """Each may read all that there is."""
 _MOST_FILES: Final = 1 << 16
 """Files of a bundle: each of them takes memory while it is imported."""
@@ -58,7 +61,7 @@ def routes(service: Service) -> Router:
 
         It brings artifacts, and a lock with runs: that needs `publish` for the former, and `run` for the latter.
         """
-        return await service.long.do(_taken_in, registry, embedded, data)
+        return await service.long.do(_taken_in, service, embedded, data)
 
     @post(
         "/verifications",
@@ -95,11 +98,14 @@ def routes(service: Service) -> Router:
     return Router("", route_handlers=[import_bundle, verify_bytes, collect_garbage], tags=["upkeep"])
 
 
-def _taken_in(registry: Registry, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
-    digest = parse_digest(data.blob)
+def _taken_in(service: Service, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
+    from evaluator.bundles import BundleAdmission  # noqa: PLC0415 - scipy, which most answers need not
+
+    registry, digest = service.registry, parse_digest(data.blob)
+    admission = BundleAdmission(_MOST_FILES, partial(service.uploads.charge, acting().id))
     with registry.store.writing():
         refuse_missing({digest: "the bundle"}, registry.store)
-        return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT, _MOST_FILES))
+        return wire.bundle_on_wire(embedded.import_bundle(registry.store.path(digest), SILENT, admission))
 
 
 def _looked(registry: Registry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:

@@ -1,5 +1,6 @@
 """Disk space over HTTP: what is refused while the disk is nearly full or a token has too much that nothing names."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
 from api.client.embedded import EmbeddedRegistry
@@ -113,6 +115,66 @@ def test_a_token_has_a_bound_on_bytes_that_nothing_names(
     assert send(closed, over, tokens["other"]) == 201
     EmbeddedRegistry(registry).collect(dry_run=True, local=False)
     assert send(closed, over, publisher) == 413
+
+
+def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routes that change something are refused unless they are named here: these free space, or end what was begun."""
+    free = {
+        "POST /v1/artifacts",  # it may be a dry run: the route asks for space itself
+        "POST /v1/blobs/uploads",  # so do uploads, for the bytes that come
+        "PATCH /v1/blobs/uploads/{upload:str}",
+        "PUT /v1/blobs/uploads/{upload:str}",
+        "POST /v1/collections",
+        "POST /v1/verifications",
+        "POST /v1/hidings",
+        "POST /v1/yanks",
+        "POST /v1/tokens/{token:str}/rotation",
+        "PATCH /v1/machines/{name:str}",
+        "POST /v1/machines/{name:str}/departure",
+        "PATCH /v1/leases/{fence:str}",
+        "PUT /v1/leases/{fence:str}/run",
+        "POST /v1/leases/{fence:str}/release",
+        "PUT /v1/runs/{run_id:str}/end",
+        "PUT /v1/runs/{run_id:str}/hold",
+    }
+    monkeypatch.setenv(DISK_RESERVE, str(RESERVE))
+    app = create_app(registry)
+    leave(monkeypatch, RESERVE // 2 - 1)
+    refused = set[str]()
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for route in (one for one in app.routes if isinstance(one, HTTPRoute)):
+            for handler in route.route_handlers:
+                for method in handler.http_methods & {"POST", "PUT", "PATCH"}:
+                    name = f"{method} {route.path}"
+                    if handler.opt["needs"] == "read" or name in free:
+                        continue
+                    path = re.sub(r"{[^}]*}", "7", route.path)
+                    answer = client.request(method, path, json={})
+                    assert (name, answer.status_code, answer.json()["code"]) == (name, 507, "low-space")
+                    refused.add(name)
+    expected = {
+        "POST /v1/jobs",
+        "POST /v1/locks",
+        "POST /v1/tokens",
+        "POST /v1/bundles",
+        "POST /v1/leases",
+        "POST /v1/leases/{fence:str}/run",
+        "PUT /v1/machines/{name:str}",
+        "POST /v1/runs",
+    }
+    assert refused == expected
+
+
+def test_every_blob_counts_a_block_at_least(closed: Client, tokens: dict[str, dict[str, str]]) -> None:
+    """1 MiB is 256 blocks: no more blobs of a byte, nor empty uploads, whoever has them."""
+    publisher = tokens["publisher"]
+    statuses = [send(closed, str(number).encode(), publisher) for number in range(257)]
+    assert statuses == [201] * 256 + [413]
+    begun = [closed.post(UPLOADS, headers=tokens["other"]).status_code for _ in range(128)]
+    assert begun == [202] * 128
+    assert closed.post(UPLOADS, headers=publisher).json()["code"] == "unnamed-bytes"
 
 
 def test_holds_are_forgotten_while_nothing_is_written(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

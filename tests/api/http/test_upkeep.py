@@ -10,7 +10,8 @@ from litestar.testing import TestClient
 from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
 from api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
-from api.wiring import Registry, now, open_tokens
+from api.wiring import UNNAMED_BYTES, Registry, now, open_tokens
+from artifacts.bundles.reading import open_bundle
 from artifacts.digest import digest_bytes
 from artifacts.leftovers import RemovedFiles
 from artifacts.local import LocalStore
@@ -113,3 +114,29 @@ def test_garbage_is_freed(client: Client, registry: Registry) -> None:
         assert (collected_of(told).leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
         assert registry.store.exists(NOTHING) == dry_run
     assert client.post("/v1/collections", json={"local": True}).status_code == 422
+
+
+def test_blobs_of_a_refused_bundle_count_as_their_senders(
+    registry: Registry, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = {"blob": registry.store.put_file(bundle).digest}
+    tokens = open_tokens(registry)
+    _, secret = tokens.create("some", Scopes.parse(["run", "publish:acme"]))
+
+    def send(limit: str) -> tuple[int, str, int, int]:
+        monkeypatch.setenv(UNNAMED_BYTES, limit)
+        app = create_app(registry, authority=Gate(tokens, now))
+        with TestClient(app, raise_server_exceptions=False) as client:
+            client.headers["authorization"] = f"Bearer {secret.text}"
+            answer = client.post("/v1/bundles", json=blob)
+            begun = client.post("/v1/blobs/uploads").status_code
+            holds = app.state.service.uploads.held()
+            return answer.status_code, answer.json()["code"], len(list(holds)), begun
+
+    with open_bundle(bundle) as opened:
+        sizes = opened.blob_sizes()
+    assert send("4096") == (413, "unnamed-bytes", 0, 202)
+    assert not any(registry.store.exists(digest) for digest in sizes)
+    assert send("1GiB") == (403, "forbidden", len(sizes), 202)
+    assert all(registry.store.exists(digest) for digest in sizes)
+    assert send(str(len(sizes) * 4096)) == (413, "unnamed-bytes", len(sizes), 413)

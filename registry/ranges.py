@@ -210,13 +210,13 @@ def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tup
     return tuple(cuts)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def _after(place: str) -> str:
     """The key of the successor."""
     return key(successor(version_of(place)))
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def _interval(low: str, high: str) -> Interval:
     return Interval(version_of(low), None if high == _END else version_of(high), low, high)
 

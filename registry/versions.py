@@ -63,7 +63,7 @@ def key(version: Version) -> str:
     return f"{release}-{'!'.join(identifiers)}"
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def version_of(key: str) -> Version:
     """The version, without build metadata, of which ``key`` is the key."""
     release, _, tag = key.rstrip("~").partition("-")
@@ -107,7 +107,7 @@ def from_pep440(text: str) -> Version:
     return Version(upstream.major, upstream.minor, upstream.micro, prerelease=prerelease)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65536)
 def _number(value: int) -> str:
     digits = str(value)
     return f"{len(digits):0{_DIGITS}d}{digits}"

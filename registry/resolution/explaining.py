@@ -11,6 +11,8 @@ from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected
 from registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
 from registry.resolution.search import Search
 
+_CUTS_SPELLED = 32
+"""Ends of intervals of the longest union that is spelled in full."""
 _NAMES = 5
 """Names of images that are told of before the rest is counted."""
 
@@ -87,9 +89,17 @@ def _asking(search: Search, needs: Sequence[Need], models: Crowd) -> _Asking:
     if len(constraints) > 1:
         versions = Range.union(one.range for one in constraints)
         prereleases = Range.union(one.prereleases for one in constraints)
-        constraint = Constraint(versions, prereleases, str(versions))
+        constraint = Constraint(versions, prereleases, _spell_union(versions))
     asked_by = f"model/{search.question.model.name} {models}"
     return _Asking(Requirement("framework", framework, constraint, asked_by), models, len(constraints))
+
+
+def _spell_union(versions: Range) -> str:
+    """Return the text of a set; of one with many intervals the first few and the last."""
+    cuts = versions.cuts
+    if len(cuts) <= _CUTS_SPELLED:
+        return str(versions)
+    return f"{Range(cuts[: 2 * SHOWN])} || … || {Range(cuts[len(cuts) % 2 - 2 :])}"
 
 
 def _narrowing(search: Search, framework: str) -> tuple[Requirement, ...]:

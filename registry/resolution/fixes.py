@@ -6,7 +6,7 @@ from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
 from artifacts.escaping import escape_line
-from registry.constraints import Constraint
+from registry.constraints import ANY, Constraint
 from registry.grammar import LEAST
 from registry.hardware import ANYWHERE, KEYS, Hardware
 from registry.names import KINDS, Kind
@@ -116,13 +116,25 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
         case "image":
             if question.image is not None:
                 yield None
-            if question.image is None or question.image.name != loosest.image.name:
-                yield {"name": loosest.image.name, "version": str(loosest.image.version)}
+            yield from _other_images(search, question, loosest)
         case "hardware":
             yield from _platforms(search, question)
         case _:
             yield from _pins(search, question, _kind(field))
             yield str(loosest.chosen()[_kind(field)].version)
+
+
+def _other_images(search: Search, question: Question, loosest: Resolution) -> Iterator[dict[str, str]]:
+    """Yield a version of another image than the one asked for; ``loosest`` is the answer for any image."""
+    if question.image is None or question.image.name != loosest.image.name:
+        yield {"name": loosest.image.name, "version": str(loosest.image.version)}
+        return
+    names = {name: None for one in _names(search, question, "framework") for name in search.snapshot.images(one)}
+    for name in islice((name for name in names if name != loosest.image.name), _TRIED):
+        named = replace(_loosened(question, ("image",)), image=Requirement("image", name, ANY, "the request"))
+        answer = search.asking(named).find()
+        if answer is not None:
+            yield {"name": name, "version": str(answer.image.version)}
 
 
 def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:

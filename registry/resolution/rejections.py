@@ -4,7 +4,7 @@ Every answer is about a set of versions, and the snapshot counts them: the effor
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from artifacts.escaping import escape_line
@@ -15,6 +15,9 @@ from registry.resolution.candidates import COUNTED, EVERY, Candidate, Need, Popu
 from registry.resolution.conflicts import LISTED, Code, Rejected, listed
 from registry.resolution.search import Search
 from registry.versions import Version, key
+
+_FEW_CUTS = 16
+"""Ends of intervals up to which each interval is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,12 @@ class Crowd:
 
 def crowd(snapshot: Snapshot, population: Population, versions: Range) -> Crowd | None:
     """Those of the population, whatever its own interval, that lie in ``versions``."""
+    if len(versions.cuts) > _FEW_CUTS:
+        # One question in place of one an interval, where fewer versions are published than there are intervals.
+        most = len(versions.cuts) // 2
+        published = snapshot.newest(replace(population, interval=versions.hull), most)
+        if len(published) < most:
+            return _crowd_among(tuple(filter(versions.contains, published)))
     found: list[Version] = []
     count, oldest = 0, None
     for interval in reversed(versions.intervals):
@@ -57,6 +66,13 @@ def crowd(snapshot: Snapshot, population: Population, versions: Range) -> Crowd 
             found += snapshot.newest(wanted, LISTED - len(found)) if len(found) < LISTED else ()
             count, oldest = min(count + extent.count, COUNTED), extent.oldest
     return Crowd(tuple(found), count, oldest) if oldest is not None else None
+
+
+def _crowd_among(versions: Sequence[Version]) -> Crowd | None:
+    """Return all of ``versions``, newest first, as a crowd."""
+    if not versions:
+        return None
+    return Crowd(tuple(versions[:LISTED]), min(len(versions), COUNTED), versions[-1])
 
 
 def crowd_of(snapshot: Snapshot, kind: Kind, name: str, versions: Admitted, need: Need | None = None) -> Crowd | None:

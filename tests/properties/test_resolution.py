@@ -1,20 +1,24 @@
 """The resolver against brute force on small random catalogues: same choice, same unsolvability, fixes that work."""
 
 import random
-from itertools import product
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.constraints import Constraint
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.fixes import changed, nearest_fixes
+from registry.hardware import KEYS
+from registry.names import KINDS
+from registry.resolution.conflicts import SHOWN, ConflictError
+from registry.resolution.fixes import FIELDS, changed, nearest_fixes
 from registry.resolution.resolver import Candidate, Question, Resolution, resolve
 from registry.resolution.search import Preferences, Search
 from registry.versions import Version
 from tests.support.random_universes import preferred, questions, universes
-from tests.support.universe import Universe
+from tests.support.universe import Universe, candidates, question
 
 
 def _may(asked: Question, preferences: Preferences, one: Candidate, constraints: list[Constraint]) -> bool:
@@ -87,6 +91,61 @@ def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_n
         answer = brute_force(changed(asked, fix.changes), rows, {})
         assert answer is not None
         assert set(answer) == {f"{kind}/{one}" for kind, one in fix.gives.items()}
+
+
+def single_changes(asked: Question, rows: list[Candidate], field: str) -> Iterator[Any]:
+    """Yield every value of a field that the catalogue knows."""
+    images = [one for one in rows if one.kind == "image"]
+    match field:
+        case "prereleases":
+            for size in range(1, len(KINDS) + 1):
+                yield from (sorted({*asked.prereleases, *kinds}) for kinds in combinations(KINDS, size))
+        case "image":
+            yield from ({"name": one.name, "version": str(one.version)} for one in images)
+            yield from () if asked.image is None else (None,)
+        case "hardware":
+            offers = sorted({offer[:3] for one in images for offer in one.platforms})
+            yield from (dict(zip(KEYS, offer, strict=True)) for offer in offers)
+        case _:
+            yield from (str(one.version) for one in rows if one.kind == field.removesuffix(".version"))
+
+
+@settings(max_examples=150)
+@given(universes, questions)
+def test_whatever_one_field_alone_resolves_is_proposed(rows: list[Candidate], asked: Question) -> None:
+    """By trying every value of every field: no larger change is proposed, and no such field is missing."""
+    search = Search.of(asked, Universe(rows), {})
+    if search.find() is not None:
+        return
+    fixes = nearest_fixes(search)
+    helping = {
+        field
+        for field in FIELDS
+        if (field != "image.version" or asked.image is not None)
+        and any(brute_force(changed(asked, {field: value}), rows, {}) for value in single_changes(asked, rows, field))
+    }
+    if helping:
+        assert all(len(fix.changes) == 1 for fix in fixes)
+        proposed = {field for fix in fixes for field in fix.changes}
+        assert len(fixes) == min(len(helping), SHOWN)
+        assert proposed <= helping
+
+
+def test_another_image_is_proposed_where_the_asked_one_would_need_another_version() -> None:
+    """Both images have yanked versions that fit, and the search prefers the asked name: either change is proposed."""
+    yanked = {"provides": "onnxruntime 1.0.0", "platforms": ["linux/amd64/cpu"], "yanked": "old"}
+    rows = candidates({
+        "dataset/digits": {"1.0.0": {}},
+        "framework/onnxruntime": {"1.0.0": {}},
+        "image/a": {"1.0.0": yanked},
+        "image/b": {"1.0.0": yanked},
+        "model/m": {"1.0.0": {"requires": {"framework/onnxruntime": "*"}}},
+    })  # fmt: skip
+    search = Search.of(question({"model": "m *", "dataset": "digits *", "image": "a *"}), Universe(rows), {})
+    assert search.find() is None
+    changes = [fix.changes for fix in nearest_fixes(search)]
+    assert {"image.version": "1.0.0"} in changes
+    assert {"image": {"name": "b", "version": "1.0.0"}} in changes
 
 
 @settings(max_examples=60)

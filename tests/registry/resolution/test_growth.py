@@ -1,14 +1,18 @@
 """How the effort of a resolution grows, in calls of functions: seconds would measure the machine."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from registry.resolution.conflicts import ConflictError
+from registry.ranges import Range
+from registry.resolution.candidates import EVERY, Population
+from registry.resolution.conflicts import LISTED, ConflictError
+from registry.resolution.rejections import crowd
 from registry.resolution.resolver import resolve
+from registry.versions import Version, parse_version
 from tests.support.universe import Universe, candidates, question
 
 SMALL, LARGE = 250, 2000
@@ -60,7 +64,7 @@ def steps(universe: Universe, asked: dict[str, str]) -> int:
         pytest.param(lambda n: f">=2.{n}.0,<3.{n}.0", {}, 400, id="none fits"),
         pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"framework": ">=2.0.0"}, 400, id="the request excludes all"),
         pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"hardware": "linux/arm64/cpu"}, 400, id="no image for it"),
-        pytest.param(lambda n: f"==2.{n}.0", {}, 1700, id="each pins one that is not there"),
+        pytest.param(lambda n: f"==2.{n}.0", {}, 700, id="each pins one that is not there"),
         pytest.param(lambda n: f"^2.{n}.0-rc.1", {}, 800, id="pre-releases are named"),
     ],
 )
@@ -74,6 +78,38 @@ def test_versions_with_requirements_of_their_own(
     )
     assert large < MOST * small, (small, large)
     assert large < most * LARGE, large / LARGE
+
+
+def test_an_explanation_of_many_pins_spells_a_few_and_asks_few_questions() -> None:
+    """A catalogue is not asked for each of many intervals, and no line has the text of all of them."""
+
+    class Counting(Universe):
+        asked = 0
+
+        def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+            self.asked += 1
+            return super().newest(wanted, most)
+
+    rows = Counting(catalogue(400, lambda number: f"==2.{number}.0").rows)
+    with pytest.raises(ConflictError) as caught:
+        resolve(question({"model": "m0 *", "dataset": "digits *"}), rows, {})
+    assert rows.asked < 100
+    assert len(str(caught.value)) < 2000
+    assert "2.0.0 || 2.1.0 || 2.2.0 || … || 2.399.0, in 400 different ways" in str(caught.value)
+
+
+@pytest.mark.parametrize("published", [range(300), range(0, 300, 7), range(1, 300, 2), range(0)])
+def test_a_crowd_of_many_intervals_is_what_lies_in_them(published: Sequence[int]) -> None:
+    rows = candidates({"framework/f": {f"1.{number}.0": {} for number in published}})
+    versions = Range.union(Range.exactly(parse_version(f"1.{number}.0")) for number in range(20, 200, 2))
+    inside = [one for one in reversed(published) if one in range(20, 200, 2)]
+    one = crowd(Universe(rows), Population("framework", "f", EVERY), versions)
+    if not inside:
+        assert one is None
+        return
+    assert one is not None
+    assert (one.count, str(one.oldest)) == (len(inside), f"1.{inside[-1]}.0")
+    assert one.texts == tuple(f"1.{number}.0" for number in inside[:LISTED])
 
 
 def test_models_with_requirements_of_their_own() -> None:

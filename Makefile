@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
+PIPELINE := .venv-pipeline/.made
 
 .PHONY: help demo test check base bit-flips bench simulate-statistics format schemas lock engine engine-stop clean
 
@@ -36,8 +37,8 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say what became of each; FLIPS=N for others
 	@$(BIN)/python -m pytest -q tests/acceptance/test_bit_flips.py --flips $(or $(FLIPS),100)
 
-bench: $(DEV) $(BENCH) ## measured claims, side by side in one run
-	@sh tests/support/system.sh
+bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
+	@sh tests/support/system.sh wrk
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
 simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/comparing.md
@@ -55,6 +56,7 @@ lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in --group dev -c requirements/runtime.txt -o requirements/dev.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/example.in -o requirements/example.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/bench.in -o requirements/bench.txt
+	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/pipeline.in -o requirements/pipeline.txt
 
 engine: ## a private Docker engine in .engine (Debian as root: installs it); `make demo` finds it
 	@sh tests/support/system.sh
@@ -64,7 +66,7 @@ engine-stop: ## end that engine
 	@sh tests/support/engine.sh stop
 
 clean: engine-stop ## remove what the targets above made
-	rm -rf .engine $(VENV) .venv-bench .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+	rm -rf .engine $(VENV) .venv-bench .venv-pipeline .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml
 	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
@@ -78,4 +80,10 @@ $(BENCH): requirements/bench.txt
 	@$(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r $<
 	@.venv-bench/bin/python -m compileall -q -j 0 .venv-bench/lib >/dev/null || true
+	@touch $@
+
+$(PIPELINE): requirements/pipeline.txt
+	@$(PYTHON) -m venv .venv-pipeline
+	@.venv-pipeline/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r $<
+	@.venv-pipeline/bin/python -m compileall -q -j 0 .venv-pipeline/lib >/dev/null || true
 	@touch $@

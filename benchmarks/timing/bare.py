@@ -141,19 +141,24 @@ def first(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
     return {"imported": [module.__name__ for module in (lg, Image, safetensors.numpy)]}
 
 
+def prepare_picture(path: str) -> NDArray[Any]:
+    """Decode a file, resize it (the shorter side to 256), crop it to 224 and bring it to MobileNet's scale."""
+    with Image.open(path) as file:
+        picture = file.convert("RGB")
+    short = min(picture.size)
+    picture = picture.resize(
+        (round(picture.width * 256 / short), round(picture.height * 256 / short)), Image.Resampling.BILINEAR
+    )
+    left, top = (picture.width - 224) // 2, (picture.height - 224) // 2
+    pixels = np.asarray(picture.crop((left, top, left + 224, top + 224)), np.float32)
+    return (pixels - 127.5) / 127.5
+
+
 def pictures(asked: Mapping[str, Any], call: Call) -> dict[str, Any]:
-    """Images a second through decode, resize (the shorter side to 256), crop to 224 and MobileNet's scale."""
+    """Measure the images a second from JPEG files to answers."""
 
     def picture(path: str) -> NDArray[Any]:
-        with Image.open(path) as file:
-            found = file.convert("RGB")
-        short = min(found.size)
-        found = found.resize(
-            (round(found.width * 256 / short), round(found.height * 256 / short)), Image.Resampling.BILINEAR
-        )
-        left, top = (found.width - 224) // 2, (found.height - 224) // 2
-        pixels = np.asarray(found.crop((left, top, left + 224, top + 224)), np.float32)
-        return ((pixels - 127.5) / 127.5)[None]
+        return prepare_picture(path)[None]
 
     paths = asked["pictures"]
     call(picture(paths[0]))

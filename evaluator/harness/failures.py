@@ -1,7 +1,6 @@
 """Why a run failed: a class that people can count, and the framework's reason in one line."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Literal, get_args
 
 FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "non-finite", "golden", "loadgen-invalid"]
@@ -44,12 +43,20 @@ def failure(kind: FailureClass, where: str, error: BaseException) -> Failure:
     return Failure("out-of-memory" if exhausted else kind, message)
 
 
-@contextmanager
-def failing(kind: FailureClass, where: str) -> Iterator[None]:
+def failing(kind: FailureClass, where: str) -> AbstractContextManager[None]:
     """Turn any error inside into a ``Failure`` that names ``where``."""
-    try:
-        yield
-    except Failure:
-        raise
-    except Exception as error:
-        raise failure(kind, where, error) from error
+    return _Failing(kind, where)
+
+
+class _Failing(AbstractContextManager[None]):
+    """The context of ``failing``: a class, since each step of each sample has one, and a generator takes longer."""
+
+    __slots__ = ("_kind", "_where")
+
+    def __init__(self, kind: FailureClass, where: str) -> None:
+        self._kind: FailureClass = kind
+        self._where = where
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, Failure):
+            raise failure(self._kind, self._where, error) from error

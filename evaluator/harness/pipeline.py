@@ -104,8 +104,12 @@ class Pipeline:
             with failing("step", f"input {port.name}, a batch of {size}"):
                 axis = port.axes.axis
                 # A copy always: what is given to a framework is not what the dataset holds.
-                made = np.array(values[0], order="C") if axis is None else np.stack(values, axis)
-                tensors[port.name] = np.asarray(made, order="C")
+                if axis is None:
+                    tensors[port.name] = np.array(values[0], order="C")
+                elif size == 1:
+                    tensors[port.name] = np.expand_dims(np.array(values[0], order="C"), axis)
+                else:
+                    tensors[port.name] = np.asarray(np.stack(values, axis), order="C")
         return tensors
 
     def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
@@ -266,7 +270,7 @@ def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[ND
         what = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
         raise Failure("predict", f"{where}: {what}, the manifest says {port.axes.size}")
     else:
-        rows = list(np.moveaxis(values, axis, 0)[:count])
+        rows = list(values[:count] if axis == 0 else np.moveaxis(values, axis, 0)[:count])
     if not _fits(rows[0].shape, port.axes.sample):
         declared = list(port.axes.sample or ())
         raise Failure("predict", f"{where}: a sample is {list(rows[0].shape)}, the manifest says {declared}")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the tests need of the system: a Docker engine, an OCI registry and a proxy to start, mmdebstrap for the
-# base image, docker-compose to read the compose files.
+# base image, docker-compose to read the compose files. Each argument is another command that is needed, whose package
+# has its name.
 set -eu
 missing=""
 command -v dockerd >/dev/null || missing="$missing docker.io"
@@ -8,6 +9,9 @@ command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
 command -v docker-registry >/dev/null || missing="$missing docker-registry"
 [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || missing="$missing nginx-light"
 command -v docker-compose >/dev/null || missing="$missing docker-compose"
+for command in "$@"; do
+    command -v "$command" >/dev/null || missing="$missing $command"
+done
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing$missing" >&2

@@ -103,9 +103,15 @@ def _antialiased(resize: Step) -> bool:
 
 
 def _at_once(steps: Sequence[Step]) -> tuple[Bound, Bound]:
-    """Decoding that resamples too, and what is left of the second step."""
+    """Decoding that resamples too, and what is left of the second step.
+
+    It also does a ``center_crop`` that follows. That step stays: to crop twice to one size is to crop once.
+    """
     decoding, resizing = steps[0].arguments, dict(steps[1].arguments)
     del resizing["antialias"]
+    after = steps[2] if len(steps) > 2 else None  # noqa: PLR2004 - a third step
+    if after is not None and after.name == "center_crop" and {"size"} <= set(after.arguments) <= {"size", "offset"}:
+        resizing["crop"] = after.arguments
     return (
         Bound("decode", partial(picture.decode_and_resample, decoding=decoding, **resizing)),
         Bound("resize", lambda tensor: tensor),

@@ -1,6 +1,7 @@
 """Steps that take any numeric tensor."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,29 +23,31 @@ def scale(tensor: Tensor, *, factor: float) -> Tensor:
 
 def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """``(x - mean) / std`` along the axis C, in the tensor's floating type, of an integer tensor in float32."""
-    values = floating(tensor.values)
-    shape = [1] * values.ndim
+    values, axis = floating(tensor.values), 0
     if len(mean) != len(std):
         raise StepError(f"{len(mean)} means and {len(std)} deviations")
     if len(mean) > 1:
         axis = axis_of(tensor, "C", "normalize with more than one mean")
         if values.shape[axis] != len(mean):
             raise StepError(f"{len(mean)} means for {values.shape[axis]} channels")
-        shape[axis] = len(mean)
-    means = _spread(np.asarray(mean, values.dtype).reshape(shape), values.shape)
-    result = values - means
-    result /= _spread(np.asarray(std, values.dtype).reshape(shape), values.shape)
+    result = values - _spread(tuple(mean), values.dtype, values.shape, axis)
+    result /= _spread(tuple(std), values.dtype, values.shape, axis)
     return tensor._replace(values=result)
 
 
-def _spread(channels: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """``channels`` repeated along a row of pixels where they are the last axis.
+@lru_cache(maxsize=64)
+def _spread(channels: tuple[float, ...], dtype: np.dtype[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any]:
+    """Return ``channels`` along ``axis`` of ``shape``, repeated along a row of pixels where that is the last axis.
 
     NumPy takes five times as long where its innermost loop is as short as a pixel.
     """
-    if channels.size == 1 or channels.shape[-1] == 1:
-        return channels
-    return np.ascontiguousarray(np.broadcast_to(channels, (*[1] * (len(shape) - 2), *shape[-2:])))
+    values = np.asarray(channels, dtype)
+    if values.size == 1:
+        return values.reshape([1] * len(shape))
+    values = values.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    if axis != len(shape) - 1:
+        return values
+    return np.ascontiguousarray(np.broadcast_to(values, (*[1] * (len(shape) - 2), *shape[-2:])))
 
 
 def transpose(tensor: Tensor, *, layout: str) -> Tensor:

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,33 @@ def decode_and_resample(
     size: Sequence[int] | None = None,
     shorter: int | None = None,
     rounding: str = "half_even",
+    crop: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """What ``decode`` and then ``resize`` with ``antialias`` give, without an array between them, which takes time."""
+    """Decode, resize and crop a picture inside Pillow, without arrays between the steps.
+
+    Pillow copies pixels into an array while it holds the interpreter's lock, so that each pixel that the crop removes
+    first spares the other threads a wait.
+
+    Args:
+        source: The encoded file, or the array.
+        decoding: The arguments of ``decode``.
+        method: The argument of ``resize``, whose ``antialias`` is true.
+        size: The argument of ``resize``.
+        shorter: The argument of ``resize``.
+        rounding: The argument of ``resize``.
+        crop: The arguments of the ``center_crop`` that follows, with ``size``. A picture that is smaller is left as it
+            is, for that step to refuse.
+    """
     picture = _picture(source, decoding["color"], decoding["exif"])
     height, width = _target((picture.height, picture.width), size, shorter, rounding)
     geometry = Geometry.identity(picture.height, picture.width).resized(height, width)
-    return _tensor(picture.resize((width, height), _filter(method)), decoding["color"], geometry)
+    picture = picture.resize((width, height), _filter(method))
+    if crop is not None and crop["size"][0] <= height and crop["size"][1] <= width:
+        rows, columns = crop["size"]
+        top, left = _center((height, width), (rows, columns), crop.get("offset", "down"))
+        picture = picture.crop((left, top, left + columns, top + rows))
+        geometry = geometry.cropped(top, left, rows, columns)
+    return _tensor(picture, decoding["color"], geometry)
 
 
 def _picture(source: Source, color: str, exif: str, levels: Sequence[float] | None = None) -> Image.Image:
@@ -215,24 +237,29 @@ def center_crop(
     offset: str = "down",
 ) -> Tensor:
     """The middle: ``size``, or each side times ``fraction`` rounded half to even; ``offset`` rounds the offsets."""
-    rounded = _round_as(offset)
-
-    def cropped(values: NDArray[Any]) -> NDArray[Any]:
-        sides = values.shape[:2]
-        if size is None and fraction is None:
-            raise StepError("center_crop needs size or fraction")
-        wanted = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
-        if any(want > side for want, side in zip(wanted, sides, strict=True)):
-            raise StepError(f"no crop of {list(wanted)} in a picture of {list(sides)}")
-        top, left = (rounded((side - want) / 2) for want, side in zip(wanted, sides, strict=True))
-        return values[top : top + wanted[0], left : left + wanted[1]]
-
-    result = by_rows(tensor, "center_crop", cropped)
+    result = by_rows(tensor, "center_crop", partial(_crop, size=size, fraction=fraction, offset=offset))
     if tensor.geometry is None:
         return result
-    (height, width), wanted = _sides(tensor), _sides(result)
-    top, left = rounded((height - wanted[0]) / 2), rounded((width - wanted[1]) / 2)
+    wanted = _sides(result)
+    top, left = _center(_sides(tensor), wanted, offset)
     return result._replace(geometry=tensor.geometry.cropped(top, left, *wanted))
+
+
+def _crop(values: NDArray[Any], size: Sequence[int] | None, fraction: float | None, offset: str) -> NDArray[Any]:
+    sides = values.shape[:2]
+    if size is None and fraction is None:
+        raise StepError("center_crop needs size or fraction")
+    wanted = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
+    if any(want > side for want, side in zip(wanted, sides, strict=True)):
+        raise StepError(f"no crop of {list(wanted)} in a picture of {list(sides)}")
+    top, left = _center(sides, wanted, offset)
+    return values[top : top + wanted[0], left : left + wanted[1]]
+
+
+def _center(sides: Sequence[int], wanted: Sequence[int], offset: str) -> tuple[int, int]:
+    """Return the row and the column at which the middle of ``wanted`` height and width begins."""
+    rounded = _round_as(offset)
+    return rounded((sides[0] - wanted[0]) / 2), rounded((sides[1] - wanted[1]) / 2)
 
 
 def _sides(tensor: Tensor) -> tuple[int, int]:

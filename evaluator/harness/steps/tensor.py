@@ -46,6 +46,8 @@ def axis_of(tensor: Tensor, letter: str, step: str) -> int:
 
 def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Tensor:
     """``function`` of the values as H x W x C, put back into the tensor's own layout."""
+    if tensor.layout == "HWC":
+        return tensor._replace(values=function(tensor.values))
     order = [axis_of(tensor, letter, step) for letter in "HWC"]
     result = function(np.transpose(tensor.values, order))
     return tensor._replace(values=np.transpose(result, np.argsort(order)))

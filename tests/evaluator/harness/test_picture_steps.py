@@ -300,6 +300,43 @@ def test_decoding_and_resizing_at_once_is_what_one_after_the_other_gives(
         assert tensor._replace(values=after.values) == after
 
 
+@pytest.mark.parametrize("color", ["RGB", "BGR", "L"])
+@pytest.mark.parametrize("size", [[4, 3], [5, 7], [6, 8], [1, 1]])
+@pytest.mark.parametrize("offset", [{}, {"offset": "half_even"}])
+def test_cropping_inside_pillow_gives_what_cropping_an_array_gives(
+    color: str, size: list[int], offset: dict[str, str], tmp_path: Path
+) -> None:
+    first, second = {"color": color, "exif": "ignore"}, {"method": "bilinear", "antialias": True, "size": [6, 8]}
+    steps = bind(
+        "image",
+        [Step("decode", first), Step("resize", second), Step("center_crop", {"size": size, **offset})],
+        tmp_path,
+    )
+    for source in (encoded(Image.fromarray(noise(13, 9, 3)), "JPEG"), noise(13, 9)):
+        expected = center_crop(resize(decode(source, **first), **second), size=size, **offset)
+        tensor: Any = source
+        for step in steps:
+            tensor = step.apply(tensor)
+        np.testing.assert_array_equal(tensor.values, expected.values)
+        assert tensor._replace(values=expected.values) == expected
+        # The pixels that are cropped away never become an array.
+        assert list(steps[0].apply(source).values.shape[:2]) == size
+
+
+def test_a_crop_that_is_too_large_is_refused_by_its_own_step(tmp_path: Path) -> None:
+    steps = [Step("decode", {"color": "L", "exif": "ignore"})]
+    steps += [
+        Step("resize", {"method": "area", "antialias": True, "size": [2, 3]}),
+        Step("center_crop", {"size": [3, 3]}),
+    ]
+    *before, crop = bind("image", steps, tmp_path)
+    tensor: Any = noise(4, 4)
+    for step in before:
+        tensor = step.apply(tensor)
+    with pytest.raises(StepError, match=r"no crop of \[3, 3\] in a picture of \[2, 3\]"):
+        crop.apply(tensor)
+
+
 def test_what_is_done_at_once_is_refused_as_by_one_after_the_other(tmp_path: Path) -> None:
     for second, message in (({"method": "sinc", "size": [2, 2]}, "no method 'sinc'"), ({"method": "area"}, "size or")):
         steps = [Step("decode", {"color": "L", "exif": "ignore"}), Step("resize", {**second, "antialias": True})]

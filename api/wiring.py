@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evaluator.records.records import Records
     from evaluator.runner.engine import Engine
     from evaluator.runner.execute import Runner
+    from evaluator.runner.wall import WallClock
     from registry.access.log import Log
     from registry.access.tokens import Tokens
     from registry.catalogue.catalogue import Catalogue
@@ -270,9 +271,12 @@ def connect_engine() -> "Engine | None":
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
 
-def build_runner(registry: "AnyRegistry", progress: Progress, say: Callable[[str], None]) -> "Runner":
-    """What runs locks on this machine, in containers if an engine answers."""
+def build_runner(
+    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: "WallClock | None" = None
+) -> "Runner":
+    """What runs locks on this machine, in containers if an engine answers; ``clock`` counts where its time goes."""
     from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
+    from evaluator.runner.wall import WallClock  # noqa: PLC0415
 
     return Runner(
         registry.home,
@@ -283,4 +287,5 @@ def build_runner(registry: "AnyRegistry", progress: Progress, say: Callable[[str
         progress,
         say,
         registry.catalogue.put_lock,
+        clock=clock or WallClock(),
     )

@@ -12,9 +12,9 @@ from api.cli.comparisons import finding_document
 from api.cli.invocation import Invocation
 from api.cli.lock_commands import read_lock
 from api.cli.output import say
-from api.cli.run_documents import claim_document, repetition_document, validity_document
+from api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
 from api.cli.run_names import complete_run_id
-from api.cli.run_tables import print_outcome, print_repetition
+from api.cli.run_tables import print_outcome, print_repetition, print_wall
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
 from api.cli.runs_commands import answer_document, claims, print_answer
 from api.faults import EXIT_REFUSED
@@ -61,20 +61,28 @@ def run(
             )
         submit(invocation, lock, wanted, allow_code=allow_code)
         return
-    locked = read_lock(invocation, lock)
+    from evaluator.runner.wall import WallClock, process_start  # noqa: PLC0415
+
+    clock = WallClock(process_start())
+    clock.begin("startup")
+    with clock.part("registry"):
+        locked = read_lock(invocation, lock)
 
     def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
-        return execute(invocation, locked, wanted, allow_code=allow_code, part_of=part_of)
+        return execute(invocation, locked, wanted, allow_code=allow_code, part_of=part_of, clock=clock)
 
     if repeat is not None:
         _repeat(invocation, locked, once, shares, repeat)
         return
     done = once()
-    judged = claims(invocation, locked, done)
+    with clock.part("claims"):
+        judged = claims(invocation, locked, done)
+    account = clock.account()
     if invocation.as_json:
-        output.print_json(answer_document(done, locked, judged))
+        output.print_json(answer_document(done, locked, judged) | {"wall": wall_document(account)})
     else:
         print_answer(done, locked, judged)
+        print_wall(account)
     if done.end is None or done.end.outcome != "done":
         raise click.exceptions.Exit(EXIT_REFUSED)
 

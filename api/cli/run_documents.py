@@ -1,6 +1,7 @@
 """Runs, their figures and what they say of claims, as JSON."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evaluator.records.calls import calls_of, unusable_times
@@ -48,6 +49,11 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
             "details": {} if end is None else dict(end.details),
         }
     return document
+
+
+def wall_document(account: Mapping[str, float]) -> dict[str, Any]:
+    """Where the wall clock of a command went: the seconds of each part, and their sum."""
+    return {"seconds": sum(account.values()), "parts": dict(account)}
 
 
 def evidence_document(run: Run) -> dict[str, Any] | None:

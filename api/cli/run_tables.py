@@ -165,6 +165,12 @@ def interval(metric: Metric) -> str:
     return f"[{in_unit(metric.ci.low, metric.unit)}, {in_unit(metric.ci.high, metric.unit)}]"
 
 
+def print_wall(account: Mapping[str, float]) -> None:
+    """Print where the wall clock of the command went."""
+    parts = {name.replace(".", ": "): duration(seconds) for name, seconds in account.items()}
+    _fields(f"wall clock: {duration(sum(account.values()))}", parts)
+
+
 def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     """What was asked, where it ran, how long it took and what it left; ``log`` is its output, of a run that failed."""
     end = run.end

@@ -12,6 +12,7 @@ from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from evaluator.records.runs import Isolation, Run
+    from evaluator.runner.wall import WallClock
     from registry.lockfile import Lock
 
 ISOLATION = click.option(
@@ -60,9 +61,23 @@ def execute(
     allow_code: bool,
     original: "Run | None" = None,
     part_of: Mapping[str, Any] | None = None,
+    clock: "WallClock | None" = None,
 ) -> "Run":
-    """Run a lock on this machine; ``original`` is the run that this one repeats, ``part_of`` as ``Runner.run`` says."""
-    from api.wiring import build_runner  # noqa: PLC0415
+    """Run a lock on this machine.
 
-    runner = build_runner(invocation.opened, invocation.progress, say)
+    Args:
+        invocation: The call of the command.
+        lock: The lock.
+        isolation: The isolation that was asked for.
+        allow_code: Whether a model's own code may run in a process.
+        original: The run that this one repeats.
+        part_of: As ``Runner.run`` says.
+        clock: Counts where the time goes.
+    """
+    from api.wiring import build_runner  # noqa: PLC0415
+    from evaluator.runner.wall import WallClock  # noqa: PLC0415
+
+    clock = clock or WallClock()
+    with clock.part("registry"):
+        runner = build_runner(invocation.opened, invocation.progress, say, clock)
     return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)

@@ -48,7 +48,7 @@ def engine(folder: Path) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Laboratory:
-    """``folder`` is for what is thrown away; the registry of ``commands`` is kept, since its images take minutes."""
+    """``folder`` is for what is thrown away."""
 
     commands: Commands
     folder: Path

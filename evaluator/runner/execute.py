@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -33,6 +33,7 @@ from evaluator.runner.recording import Attempt, cut_short, ended
 from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, choose_order_seed, has_stages
 from evaluator.runner.trial import Making, Trial, tried
 from evaluator.runner.verification import read_manifests, verify_lock
+from evaluator.runner.wall import WallClock, move_phases
 from registry.lockfile import Lock
 from registry.manifests import Model
 
@@ -73,7 +74,7 @@ class Runner:
 
     ``say`` is told what a person should know, such as an isolation that was not asked for. ``keep`` stores a lock: only
     once all that it names was found, since a stored lock says what must never be collected. With a ``turn`` the run has
-    the host to itself.
+    the host to itself. ``clock`` counts where the time goes.
     """
 
     home: Path
@@ -85,6 +86,7 @@ class Runner:
     say: Callable[[str], None]
     keep: Callable[[Lock], object]
     turn: Turn | None = None
+    clock: WallClock = field(default_factory=WallClock)
 
     def run(
         self,
@@ -108,11 +110,14 @@ class Runner:
         host = this_host()
         choice = choose_platform(lock, host.facts, None if original is None else original.start.platform_name)
         attempt = replace(self._decide(lock, host, choice, isolation, allow_code=allow_code), part_of=part_of)
-        self.keep(lock)
+        with self.clock.part("recording"):
+            self.keep(lock)
         with claimed(self.home, attempt.id) as place:
-            self.records.start(self._start(attempt, host))
+            with self.clock.part("recording"):
+                self.records.start(self._start(attempt, host))
             self._conduct(attempt, place)
-        return self.records.get(attempt.id)
+        with self.clock.part("recording"):
+            return self.records.get(attempt.id)
 
     def trial(
         self, lock: Lock, making: Making | None, *, isolation: Isolation | None = None, allow_code: bool = False
@@ -146,7 +151,8 @@ class Runner:
         cpus = choose_cpus(host.cpus, lock.limits.cpus)
         for said in filter(None, (choice.word, word)):
             self.say(said)
-        verified = verify_lock(lock, platform, self.store, self.progress)
+        with self.clock.part("verification"):
+            verified = verify_lock(lock, platform, self.store, self.progress)
         check_agreement(lock, platform, verified.manifests)
         at = self.now()
         return Attempt(new_run_id(at), at, lock, platform, isolation, cpus, verified, choice.accelerators)
@@ -176,8 +182,11 @@ class Runner:
             if ending.cpu is not None:
                 timings[CONTAINER_CPU] = ending.cpu
             with self.store.writing():
-                end = ended(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
-                self._finish(attempt, end)
+                with self.clock.part("evidence"):
+                    end = ended(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
+                move_phases(self.clock, PREDICT, end.timings)
+                with self.clock.part("recording"):
+                    self._finish(attempt, end)
         except KeyboardInterrupt:
             self._finish(attempt, cut_short(attempt, None, timings, self.now()))
             raise
@@ -197,7 +206,7 @@ class Runner:
         if has_stages(lock):
             start = self._starter(attempt, place, timings)
             begun = time.perf_counter()
-            with self._measuring():
+            with self._measuring(), self.clock.part("job"):
                 finished = Stages(
                     lock, verified, place, document, self.store, self.say, start, choose_order_seed(lock)
                 ).run()
@@ -205,7 +214,7 @@ class Runner:
             stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
             timings["job"] = time.perf_counter() - begun - stages
             return finished
-        with _timed(timings, "job"):
+        with self._timed(timings, "job"):
             write_job(place, document, lock, verified, self.store, self.say)
         start = self._starter(attempt, place, timings)
         with self._measuring():
@@ -221,19 +230,21 @@ class Runner:
         quotas[SCORE] = quotas[PREDICT]
         if attempt.isolation == "process":
             environments = Environments(self.home / "environments", self.store, self.progress)
-            with _timed(timings, "environment"):
+            with self._timed(timings, "environment"):
                 wheels = [(wheel.path, from_hex(wheel.sha256)) for wheel in platform.wheels]
                 python = environments.materialise(wheels, platform.python)
             inherited = () if self.turn is None else self.turn.inherited
             process = ProcessRun(python, limits, attempt.cpus, attempt.accelerators, inherited)
 
             def start_process(place: Place, stage: str) -> Ending:
-                with _timed(timings, stage):
-                    return run_process(replace(process, quota=quotas[stage]), place, self.progress)
+                with self._timed(timings, stage):
+                    ending = run_process(replace(process, quota=quotas[stage]), place, self.progress)
+                self.clock.move(stage, f"{stage}.start", ending.started_in)
+                return ending
 
             return start_process
         assert self.engine is not None
-        with _timed(timings, "image"):
+        with self._timed(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
         what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
         if self.turn is not None:
@@ -241,9 +252,11 @@ class Runner:
         engine = self.engine
 
         def start_container(place: Place, stage: str) -> Ending:
-            with _timed(timings, stage):
+            with self._timed(timings, stage):
                 confined = replace(what, quota=quotas[stage], keeps_output=stage != PREDICT)
-                return run_container(engine, confined, place, self.progress)
+                ending = run_container(engine, confined, place, self.progress)
+            self.clock.move(stage, f"{stage}.start", ending.started_in)
+            return ending
 
         return start_container
 
@@ -255,11 +268,11 @@ class Runner:
         if self.turn is not None:
             self.turn.enter("storing")
 
-
-@contextmanager
-def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        timings[name] = time.perf_counter() - start
+    @contextmanager
+    def _timed(self, timings: dict[str, float], name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            with self.clock.part(name):
+                yield
+        finally:
+            timings[name] = time.perf_counter() - start

@@ -304,9 +304,10 @@ def test_decoding_and_resizing_at_once_is_what_one_after_the_other_gives(
 @pytest.mark.parametrize("size", [[4, 3], [5, 7], [6, 8], [1, 1]])
 @pytest.mark.parametrize("offset", [{}, {"offset": "half_even"}])
 def test_cropping_inside_pillow_gives_what_cropping_an_array_gives(
-    color: str, size: list[int], offset: dict[str, str], tmp_path: Path
+    color: str, size: list[int], offset: dict[str, Any], tmp_path: Path
 ) -> None:
-    first, second = {"color": color, "exif": "ignore"}, {"method": "bilinear", "antialias": True, "size": [6, 8]}
+    first: dict[str, Any] = {"color": color, "exif": "ignore"}
+    second: dict[str, Any] = {"method": "bilinear", "antialias": True, "size": [6, 8]}
     steps = bind(
         "image",
         [Step("decode", first), Step("resize", second), Step("center_crop", {"size": size, **offset})],

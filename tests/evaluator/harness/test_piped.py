@@ -1,12 +1,12 @@
 """How the pipeline phase shares the processors between a model and the threads that prepare its samples."""
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from evaluator.harness.performance import piped
 from evaluator.harness.performance.piped import Unit, Whole
 from evaluator.harness.reports import Timings
 
@@ -29,7 +29,7 @@ class _Timed(Whole):
 
 def _count(monkeypatch: pytest.MonkeyPatch, threads: int, prepare: int, predict: int) -> int:
     clock = [0]
-    monkeypatch.setattr(piped.time, "process_time_ns", lambda: clock[0])
+    monkeypatch.setattr(time, "process_time_ns", lambda: clock[0])
     pipeline = SimpleNamespace(batch_size=lambda size: size, runs_code=False)
     session = SimpleNamespace(restart=lambda: None)
     job = SimpleNamespace(threads=threads)

@@ -328,6 +328,20 @@ def test_a_run_needs_its_own_platform_alone(bench: Bench, bare: Evaluation) -> N
     ]
 
 
+def test_a_runner_accounts_for_the_whole_wall_clock_of_a_run(bench: Bench, bare: Evaluation) -> None:
+    runner = bench.runner(None)
+    start = time.perf_counter()
+    run = runner.run(bench.stored(bare.lock()), isolation="process")
+    account = runner.clock.account()
+    elapsed = time.perf_counter() - start
+    assert run.end is not None
+    assert account.keys() >= {"verification", "environment", "job", "predict.start", "evidence", "recording", "other"}
+    assert all(seconds >= 0 for seconds in account.values())
+    # The runner and its clock begin before ``start``, and nothing is counted twice.
+    assert elapsed * 0.9 <= sum(account.values())
+    assert account["verification"] >= run.end.timings["verification"]
+
+
 def test_a_process_is_ended_for_its_time(bench: Bench, bare: Evaluation) -> None:
     run = bench.runner(None).run(bench.stored(bare.lock(limits=limits(seconds=0.1))), isolation="process")
     assert failed(run) == ("timeout", "it ran longer than the limit of 0.1 s, and was ended")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evaluator.harness.main import _threads
 from evaluator.harness.performance.piped import Unit, Whole
 from evaluator.harness.reports import Timings
 
@@ -45,3 +46,16 @@ def test_a_model_gets_the_threads_of_its_share_of_the_work(
     monkeypatch: pytest.MonkeyPatch, threads: int, prepare: int, predict: int, expected: int
 ) -> None:
     assert _count(monkeypatch, threads, prepare, predict) == expected
+
+
+def test_thread_counts_of_the_pipeline_stand_beside_those_of_the_other_phases() -> None:
+    reports: dict[str, Any] = {
+        "accuracy": {"threads": {"intra": 2, "spinning": 0}},
+        "performance": {"threads": {"intra": 2}},
+        "pipeline": {"threads": {"intra": 1, "spinning": 0}},
+        "score": {},
+    }
+    assert _threads(reports) == {"intra": 2, "pipeline.intra": 1, "pipeline.spinning": 0}
+    del reports["pipeline"]
+    assert _threads(reports) == {"intra": 2}
+    assert _threads({}) == {}

@@ -226,7 +226,10 @@ def _check_answers(model: Model, place: Place) -> None:
     """The task's answer is in exactly one output, or in ``predictions``."""
     if (model.predictions is not UNSET) != (model.task == "object-detection"):
         what = "a model for object-detection, and no other, has predictions"
-        raise place.at("predictions").error(what, "say there which outputs make boxes, or change the task")
+        step = f"change the task, or write predictions, {describe_key(Model, 'predictions')}, with type: detections"
+        raise place.at("predictions").error(
+            what, step if model.predictions is UNSET else "leave it out, or change the task"
+        )
     if model.predictions is not UNSET:
         _check_detections(model, model.predictions, place)
     types = _ANSWERS.get(model.task)

@@ -114,7 +114,9 @@ def check_result(found: Tensor, wanted: Tensor, place: Place) -> None:
     if found.dtype == TEXT:
         raise place.at("steps").error("the steps leave a text, and a model takes numbers", "add tokenize as a step")
     if found.dtype is not None and found.dtype != wanted.dtype:
-        raise place.at("dtype").error(f"the steps give {found.dtype}, not {wanted.dtype}", "add a cast as a step")
+        quantized = wanted.dtype in ("int8", "uint8")
+        step = "add a quantize as a step, or a cast where the values stay" if quantized else "add a cast as a step"
+        raise place.at("dtype").error(f"the steps give {found.dtype}, not {wanted.dtype}", step)
     if found.layout is not None and found.layout != wanted.layout:
         what = f"the steps give {found.layout}, not {wanted.layout or 'a tensor without a layout'}"
         raise place.at("layout").error(what, f"write layout: N{found.layout}, or add a transpose as a step")

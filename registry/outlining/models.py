@@ -172,7 +172,11 @@ def _task(notes: Notes) -> str:
 
 
 def _ports(key: str, what: str, notes: Notes) -> str:
-    ask = "write each with name, type, dtype, shape and steps" if key == "inputs" else "write each with name and type"
+    ask = (
+        "write each with name, type, dtype, shape and steps"
+        if key == "inputs"
+        else "write each with name, type and dtype"
+    )
     return notes.todo(key, "no-inputs" if key == "inputs" else "no-outputs", key, what, ask)
 
 

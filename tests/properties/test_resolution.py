@@ -94,14 +94,15 @@ def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_n
 
 
 def single_changes(asked: Question, rows: list[Candidate], field: str) -> Iterator[Any]:
-    """Yield every value of a field that the catalogue knows."""
+    """Yield every value of a field that the catalogue knows; the field image is another image, or none."""
     images = [one for one in rows if one.kind == "image"]
     match field:
         case "prereleases":
             for size in range(1, len(KINDS) + 1):
                 yield from (sorted({*asked.prereleases, *kinds}) for kinds in combinations(KINDS, size))
         case "image":
-            yield from ({"name": one.name, "version": str(one.version)} for one in images)
+            others = (one for one in images if asked.image is None or one.name != asked.image.name)
+            yield from ({"name": one.name, "version": str(one.version)} for one in others)
             yield from () if asked.image is None else (None,)
         case "hardware":
             offers = sorted({offer[:3] for one in images for offer in one.platforms})

@@ -11,7 +11,7 @@ from artifacts.errors import IntegrityError
 from artifacts.local import LocalStore
 from evaluator.evidence.examination import Examiner
 from evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
-from evaluator.records.runs import SELF_REPORTED, Run
+from evaluator.records.runs import SELF_REPORTED, Run, RunEnd
 from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
 from registry.metrics import DEFINITIONS
@@ -106,6 +106,17 @@ def test_an_exported_program_that_was_run_before_it_counted_as_code_is_marked_on
         assert examined.end is not None
         assert examined.evidence.state == "verified", examined.evidence.reasons
         assert all(metric.self_reported for metric in examined.end.metrics)
+
+
+def test_a_start_that_fits_no_lock_and_was_abandoned_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:
+    """Whoever may record runs could otherwise make every later verification of the registry fail."""
+    run, examiner, _ = made(store, tmp_path)
+    assert run.end is not None
+    start = replace(run.start, platform={**run.start.platform, "device": "cuda12"})
+    end = RunEnd(outcome="abandoned", ended_at=run.end.ended_at)
+    assert examiner.compare(Run(start, end)).state == "verified"
+    assert examiner.compare(Run(start, run.end)).state == "contradicted"
+    assert examiner.compare(Run(start, replace(end, details={"flags": []}))).state == "contradicted"
 
 
 def test_only_contradictions_and_damage_are_faults_of_integrity() -> None:

@@ -17,6 +17,7 @@ from registry.inspection.goldens import check_goldens
 from registry.inspection.graphs import FoundGraph
 from registry.inspection.ports import check_labels, check_ports
 from registry.inspection.protobuf import MalformedError
+from registry.inspection.recognition import recognize
 from registry.inspection.safetensors import read_header
 from registry.manifests import Model
 from registry.problems import Problems
@@ -140,7 +141,11 @@ def _read(reader: Callable[[BinaryIO, int], T], called: tuple[str, str], content
         try:
             found = reader(stream, content.size(path))
         except MalformedError as error:
-            raise content.error(f"{path} is no {form}: {error}", where, "write it again") from error
+            seems = recognize(stream, form)
+            if seems is None:
+                raise content.error(f"{path} is no {form}: {error}", where, "write it again") from error
+            step = f"name the {form}, or write the manifest of what the file is (`benchlock init model` does)"
+            raise content.error(f"{path} is no {form}: it is {seems}", where, step) from error
         if isinstance(found, FoundGraph):
             check_count(max(len(found.inputs), len(found.outputs)), BUDGET.ports, "inputs or outputs")
         return found

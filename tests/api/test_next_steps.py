@@ -9,11 +9,12 @@ import pytest
 
 from api.cli.main import run
 from tests.support import tiny
-from tests.support.digits import GRAPH, model, written
+from tests.support.digits import DIGITS, GRAPH, model, written
 from tests.support.registry_server import free_port
 from tests.support.serving import service
 from tests.support.warm import Warm
 
+TFLITE = DIGITS / "models" / "digits.tflite"
 RUN = "01kam1v3mz4w0q3d5g7h9j2k4m"
 
 
@@ -108,6 +109,18 @@ def test_a_step_names_a_function_of_its_file(tmp_path: Path, code: str, message:
     assert error["message"] == message
     assert error["where"].startswith("inputs[0].steps[3].python.function")
     assert error["next"]
+
+
+def test_a_file_of_another_format_is_recognized(tmp_path: Path) -> None:
+    commands = Warm(tmp_path / "registry")
+    net = tmp_path / "net.onnx"
+    net.write_bytes(TFLITE.read_bytes())
+    document = model("odd", graph=net)
+    error = commands.error(2, "publish", written(tmp_path / "model.yaml", document))
+    assert error["message"] == "digits.onnx is no ONNX model: it is a TFLite graph"
+    assert "ONNX model" in error["next"]
+    error = commands.error(2, "init", "model", net)
+    assert error["message"] == "net.onnx is no ONNX model: it is a TFLite graph"
 
 
 def test_an_address_with_the_prefix_of_the_protocol_is_explained(tmp_path: Path) -> None:

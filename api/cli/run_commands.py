@@ -16,7 +16,7 @@ from api.cli.run_documents import claim_document, repetition_document, validity_
 from api.cli.run_names import complete_run_id
 from api.cli.run_tables import print_outcome, print_repetition, print_wall
 from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
-from api.cli.runs_commands import answer_document, claims, print_answer
+from api.cli.runs_commands import answer_document, claims, find_warnings, print_answer
 from api.faults import EXIT_REFUSED
 from artifacts.errors import InvalidInputError
 
@@ -76,12 +76,12 @@ def run(
         return
     done = once()
     with clock.part("claims"):
-        judged = claims(invocation, locked, done)
+        judged, warnings = claims(invocation, locked, done), find_warnings(invocation, locked, done)
     account = clock.account()
     if invocation.as_json:
-        output.print_json(answer_document(done, locked, judged) | {"wall": wall_document(account)})
+        output.print_json(answer_document(done, locked, judged, warnings) | {"wall": wall_document(account)})
     else:
-        print_answer(done, locked, judged)
+        print_answer(done, locked, judged, warnings)
         print_wall(account)
     if done.end is None or done.end.outcome != "done":
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -109,7 +109,7 @@ def _repeat(
     judged = claims(invocation, lock, last, repetition)
     if invocation.as_json:
         told_of = {"repetition": repetition_document(repetition), "claims": [claim_document(one) for one in judged]}
-        output.print_json(answer_document(last, lock, ()) | told_of)
+        output.print_json(answer_document(last, lock, (), find_warnings(invocation, lock, last)) | told_of)
     else:
         if not repetition.metrics or last.end is None or last.end.outcome != "done":
             print_outcome(last, lock)
@@ -162,7 +162,7 @@ def rerun(
         document = verdict_document(verdict, original, again)
         output.print_json(document | {"claims": [claim_document(one) for one in judged]})
     else:
-        print_answer(again, lock, judged)
+        print_answer(again, lock, judged, find_warnings(invocation, lock, again))
         _print_verdict(verdict, original)
     if verdict.verdict != "reproduced":
         raise click.exceptions.Exit(EXIT_REFUSED)

@@ -98,23 +98,29 @@ def show_run(invocation: Invocation, target: str) -> None:
     lock = read_lock(invocation, run.start.lock)
     verified = run.evidence is None or run.evidence.state == "verified"
     judged = claims(invocation, lock, run) if verified else ()
+    warnings = find_warnings(invocation, lock, run) if verified else ()
     if invocation.as_json:
-        output.print_json(answer_document(run, lock, judged, full=True))
+        output.print_json(answer_document(run, lock, judged, warnings, full=True))
     else:
-        print_answer(run, lock, judged)
+        print_answer(run, lock, judged, warnings)
         print_run(run, lock, _log(invocation, run))
     if not verified:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
-def answer_document(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]", *, full: bool = False) -> dict[str, Any]:
-    """A run with what was locked and what it says of the model's claims, as JSON."""
-    return run_document(run, full=full) | _artifacts(lock) | {"claims": [claim_document(one) for one in judged]}
+def answer_document(
+    run: "Run", lock: "Lock", judged: "tuple[Judged, ...]", warnings: tuple[str, ...], *, full: bool = False
+) -> dict[str, Any]:
+    """A run with what was locked, what it says of the model's claims, and warnings, as JSON."""
+    more = {"claims": [claim_document(one) for one in judged], "warnings": list(warnings)}
+    return run_document(run, full=full) | _artifacts(lock) | more
 
 
-def print_answer(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]") -> None:
+def print_answer(run: "Run", lock: "Lock", judged: "tuple[Judged, ...]", warnings: tuple[str, ...]) -> None:
     """The same for a person."""
     print_outcome(run, lock)
+    for warning in warnings:
+        output.echo_wrapped(f"warning: {warning}")
     print_claims(judged)
 
 
@@ -134,6 +140,18 @@ def claims(
     except BenchlockError as error:
         say(f"warning: the model's claims cannot be judged: {error.what}")
         return ()
+
+
+def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str, ...]:
+    """Return what is odd about the answers of a run; nothing if its blobs cannot be read."""
+    from evaluator.guessing import find_guessing  # noqa: PLC0415
+
+    try:
+        reason = find_guessing(lock, run, invocation.opened.store)
+    except BenchlockError as error:
+        say(f"warning: the predictions cannot be looked at: {error.what}")
+        return ()
+    return () if reason is None else (reason,)
 
 
 def _log(invocation: Invocation, run: "Run") -> str | None:

@@ -1,0 +1,75 @@
+"""Answers at chance are warned of; those of a model that is weak, but learned something, are not."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from api.cli.runs_commands import answer_document, print_answer
+from artifacts.memory import MemoryStore
+from evaluator.guessing import find_guessing
+from evaluator.records.runs import Run
+from evaluator.statistics.figures import Interval, Metric
+from registry.manifests import Model
+from registry.manifests.identity import content
+from tests.support.recorded import DONE, recorded
+from tests.support.variants import variant
+
+WHOLE = variant({})
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    found = MemoryStore()
+    for manifest in WHOLE.manifests.values():
+        found.put(io.BytesIO(content(manifest)))
+    return found
+
+
+def run_with(store: MemoryStore, top1: float, n: int, classes: int = 10) -> Run:
+    """A run that answered ``n`` samples with scores of ``classes`` classes."""
+    (port,) = next(one for one in WHOLE.manifests.values() if isinstance(one, Model)).outputs
+    blob = store.put(io.BytesIO(save({port.name: np.zeros((n, classes), np.float32)})))
+    metric = Metric("top1", top1, "", "higher", n, Interval(None, None), 1)
+    return recorded(replace(DONE, metrics=(metric,), blobs={"predictions": blob}), lock=WHOLE.lock.id)
+
+
+@pytest.mark.parametrize(
+    ("top1", "n", "classes", "warned"),
+    [
+        (0.1, 1000, 10, True),
+        (0.1, 100, 10, True),
+        (0.5, 1000, 2, True),
+        (0.001, 5000, 1000, True),
+        (0.2, 1000, 10, False),
+        (0.15, 1000, 10, False),
+        (0.6, 1000, 2, False),
+        (0.01, 5000, 1000, False),
+        (0.9, 1000, 10, False),
+        (0.0, 1, 10, False),
+    ],
+)
+def test_answers_at_chance_are_warned_of(store: MemoryStore, top1: float, n: int, classes: int, warned: bool) -> None:
+    reason = find_guessing(WHOLE.lock, run_with(store, top1, n, classes), store)
+    assert (reason is not None) == warned
+    if reason is not None:
+        right = f"{round(top1 * n)} of {n} samples are answered right"
+        assert reason.startswith(f"no better than chance: {right}, which is no better than guessing among {classes} ")
+
+
+def test_the_warning_is_in_the_text_and_the_document(store: MemoryStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_with(store, 0.1, 1000)
+    reason = find_guessing(WHOLE.lock, run, store)
+    assert reason is not None
+    print_answer(run, WHOLE.lock, (), (reason,))
+    assert "warning: no better than chance: 100 of 1000 samples" in capsys.readouterr().out
+    assert answer_document(run, WHOLE.lock, (), (reason,))["warnings"] == [reason]
+
+
+def test_scores_that_are_not_stored_as_one_tensor_are_not_judged(store: MemoryStore) -> None:
+    blob = store.put(io.BytesIO(save({"other": np.zeros((1000, 10), np.float32)})))
+    run = run_with(store, 0.1, 1000)
+    assert run.end is not None
+    assert find_guessing(WHOLE.lock, replace(run, end=replace(run.end, blobs={"predictions": blob})), store) is None

@@ -44,8 +44,13 @@ _DEPENDENT: Final = 2
 """The version whose intervals allow for calls that depend on each other; version 1 took them for independent."""
 
 
-def _quality(name: str, unit: str, direction: Direction, *tasks: str) -> MetricDefinition:
-    return MetricDefinition(name, unit, direction, tasks=tasks)
+_CLUSTERED: Final = 2
+"""The version whose intervals hold the truth of few samples that add several decisions, or many pixels, each; version 1
+drew samples with replacement."""
+
+
+def _quality(name: str, unit: str, direction: Direction, *tasks: str, version: int = 1) -> MetricDefinition:
+    return MetricDefinition(name, unit, direction, version, tasks=tasks)
 
 
 def _times(prefix: str) -> tuple[MetricDefinition, ...]:
@@ -58,11 +63,11 @@ def _times(prefix: str) -> tuple[MetricDefinition, ...]:
 
 
 _ALL = (
-    _quality("top1", "fraction", "higher", *_CLASSIFICATION),
-    _quality("top5", "fraction", "higher", *_CLASSIFICATION),
+    _quality("top1", "fraction", "higher", *_CLASSIFICATION, version=_CLUSTERED),
+    _quality("top5", "fraction", "higher", *_CLASSIFICATION, version=_CLUSTERED),
     _quality("map", "fraction", "higher", "object-detection"),
     _quality("map_50", "fraction", "higher", "object-detection"),
-    _quality("miou", "fraction", "higher", "semantic-segmentation"),
+    _quality("miou", "fraction", "higher", "semantic-segmentation", version=_CLUSTERED),
     _quality("mae", "label", "lower", "regression"),
     _quality("rmse", "label", "lower", "regression"),
     *_times(""),

@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks.simulation import decisions, within_runs
+from benchmarks.simulation import decisions, quality, within_runs
 
-TABLES = {"within-runs": within_runs.tables, "decisions": decisions.tables}
+TABLES = {"within-runs": within_runs.tables, "decisions": decisions.tables, "quality": quality.tables}
 
 
 def main(names: list[str]) -> None:

@@ -305,7 +305,8 @@ class _Evidence:
                     f"the harness says {name} is {shown(stated.get(name))}, and its predictions say "
                     f"{shown(scores.get(name))}"
                 )
-        return {name: _judged(name, found, measures) for name, found in scores.items()}
+        versions = self.subject.lock.metrics
+        return {name: _judged(name, found, measures, versions[name]) for name, found in scores.items()}
 
     def calls(self, performance: Performance | None) -> dict[str, Any]:
         """Return how single calls were disturbed, as a part of the details; nothing where that was not counted."""
@@ -341,11 +342,11 @@ class _Evidence:
         return Peak(peak.qps, peak.failed_qps, len(peak.probes))
 
 
-def _judged(name: str, found: Mapping[str, Any], measures: Mapping[str, Any]) -> Right | Judged:
+def _judged(name: str, found: Mapping[str, Any], measures: Mapping[str, Any], version: int) -> Right | Judged:
     """Return a count as it is, and a value with its interval, made of what each sample adds to it."""
     if "correct" in found:
         return Right(found["correct"], found["n"])
-    return judged(name, found["value"], found["n"], measures)
+    return judged(name, found["value"], found["n"], measures, version)
 
 
 def _check_probe(stated: Mapping[str, Any], found: Mapping[str, Any]) -> None:

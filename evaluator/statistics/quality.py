@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from scipy import special
 
 from artifacts.errors import InvalidInputError
+from evaluator.statistics.clusters import mean_iou_interval, share_interval
 from evaluator.statistics.figures import Interval
 from evaluator.statistics.intervals import LEVEL, UNBOUNDED
 from evaluator.statistics.precision import THRESHOLDS, average_precision
@@ -23,6 +24,9 @@ Statistic = Callable[[Weights], float | None]
 """A metric of samples of which each counts so many times [samples]; None where it has no value."""
 
 _TAIL = (1 - LEVEL) / 2
+_BOOTSTRAPPED = 1
+"""The version of ``miou`` and of ``top1`` and ``top5`` whose intervals are made by the bootstrap."""
+_LATEST = 2
 _LEAST = 2
 _CLOSE = 1e-9
 
@@ -36,17 +40,25 @@ class Judged:
     ci: Interval
 
 
-def judged(metric: str, value: float, n: int, measures: Mapping[str, Tensor]) -> Judged:
-    """``metric`` with its interval, out of what the harness says that each sample adds to it.
+def judged(metric: str, value: float, n: int, measures: Mapping[str, Tensor], version: int = _LATEST) -> Judged:
+    """Return ``metric`` with its interval, out of what the harness says that each sample adds to it.
 
     ``mae`` and ``rmse``: Student's t over the samples' absolute and squared errors, the root taken of the ends; ``map``
-    and ``map_50``: balanced half-samples; all others: the bootstrap over samples.
+    and ``map_50``: balanced half-samples; ``miou`` and decisions of calls: as :mod:`evaluator.statistics.clusters`
+    says, by version 1 of their definitions the bootstrap over samples.
+
+    Args:
+        metric: The name of the metric.
+        value: What the harness says that it is.
+        n: The number of decisions.
+        measures: What each sample adds to it.
+        version: The version of the definition.
 
     Raises:
         InvalidInputError: the measures are missing or malformed, or another value follows from them.
     """
     try:
-        found, ci = _computed(metric, n, measures)
+        found, ci = _computed(metric, n, measures, version)
     except (KeyError, IndexError, ValueError, TypeError, MemoryError) as error:
         raise InvalidInputError(f"the measures of {metric} are none: {error}") from error
     if found is None or not abs(found - value) <= _CLOSE * max(1.0, abs(value)):
@@ -97,19 +109,28 @@ def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interva
     return Interval(max(0.0, min(float(low), value)), min(1.0, max(float(high), value)))
 
 
-def _computed(metric: str, n: int, measures: Mapping[str, Tensor]) -> tuple[float | None, Interval]:
+def bootstrap_mean_iou(rows: Tensor, samples: int) -> Interval:
+    """Return the interval of ``miou`` by version 1 of its definition."""
+    return bootstrap(_mean_iou(rows, samples), samples)
+
+
+def bootstrap_share(counts: Tensor) -> Interval:
+    """Return the interval of decisions of calls by version 1 of the definitions."""
+    return bootstrap(_fraction(counts), len(counts))
+
+
+def _computed(metric: str, n: int, measures: Mapping[str, Tensor], version: int) -> tuple[float | None, Interval]:
     if metric in ("mae", "rmse"):
         return _error(metric, series(measures[metric], (n,), "f"))
-    samples = n
     if metric in THRESHOLDS:
-        return average_precision(measures, samples, THRESHOLDS[metric])
+        return average_precision(measures, n, THRESHOLDS[metric])
     if metric == "miou":
-        statistic = _mean_iou(series(measures["miou"], (None, 4), "i"), samples)
-    else:
-        counts = series(measures[metric], (None, 2), "i")
-        samples = len(counts)
-        statistic = _fraction(counts)
-    return statistic(np.ones(samples, np.int64)), bootstrap(statistic, samples)
+        rows = series(measures["miou"], (None, 4), "i")
+        value = _mean_iou(rows, n)(np.ones(n, np.int64))
+        return value, bootstrap_mean_iou(rows, n) if version == _BOOTSTRAPPED else mean_iou_interval(rows, n)
+    counts = series(measures[metric], (None, 2), "i")
+    value = _fraction(counts)(np.ones(len(counts), np.int64))
+    return value, bootstrap_share(counts) if version == _BOOTSTRAPPED else share_interval(counts)
 
 
 def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:

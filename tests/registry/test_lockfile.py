@@ -18,9 +18,12 @@ from tests.support.locks import FINISHED, request, shelf
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "tests" / "cases" / "locks"
-GOLDEN = LOCKS / "1.0-times-2.lock"
-"""What is locked today: times by the second version of their definitions. The files without it are of the first."""
-PLATFORMS = LOCKS / "1.0-times-2-platforms.lock"
+GOLDEN = LOCKS / "1.0-quality-2.lock"
+"""What is locked today: definitions of quality and of times by their second versions.
+
+The files named `times-2` have the first version of quality, those without a suffix of both.
+"""
+PLATFORMS = LOCKS / "1.0-quality-2-platforms.lock"
 NEXT_MAJOR = LOCKS / "2.0.lock"
 READABLE = sorted(LOCKS.glob("1.*lock"))
 WRITTEN = [f"{SCHEMA[0]}.{minor}" for minor in range(SCHEMA[1] + 1)]
@@ -42,7 +45,7 @@ def test_what_is_locked_today_is_the_golden_lock_of_this_schema(lock: Lock) -> N
     assert load(GOLDEN.read_text(), "1.0.lock") == lock
     several = request(hardware="{os: linux, arch: [amd64, arm64], device: cpu}")
     assert dump(shelf().lock(several)) == PLATFORMS.read_text()
-    assert dump(shelf(image_text=FINISHED).lock(request())) == (LOCKS / "1.1-times-2.lock").read_text()
+    assert dump(shelf(image_text=FINISHED).lock(request())) == (LOCKS / "1.1-quality-2.lock").read_text()
 
 
 def test_every_schema_version_has_a_golden_lock_that_stays() -> None:
@@ -100,7 +103,7 @@ def test_every_single_changed_value_breaks_the_id(lock: Lock) -> None:
         ("seed = 7", "seed = 8"),
         ('version = "^1.0"', 'version = "^1.1"'),
         ("seconds = 600.0", "seconds = 601.0"),
-        ("top1 = 1", "top1 = 2"),
+        ("top1 = 2", "top1 = 1"),
         ("[limits]", "[limits]\nextra = 1"),
     ]
     for old, new in changes:

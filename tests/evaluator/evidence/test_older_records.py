@@ -3,15 +3,21 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from artifacts import limits
 from artifacts.errors import IntegrityError
 from artifacts.local import LocalStore
 from evaluator.evidence.examination import Examiner
+from evaluator.evidence.recomputation import _Evidence
 from evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
 from evaluator.records.runs import SELF_REPORTED, Run, RunEnd
+from evaluator.statistics.clusters import mean_iou_interval, share_interval
+from evaluator.statistics.quality import Judged, bootstrap_mean_iou, bootstrap_share
 from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
 from registry.metrics import DEFINITIONS
@@ -55,6 +61,27 @@ def test_a_record_by_an_earlier_definition_is_recomputed_by_that_definition(
     )
     forged = examiner.compare(replace(run, end=replace(run.end, metrics=renamed)))
     assert (forged.state, len(forged.reasons)) == ("contradicted", 1)
+
+
+@pytest.mark.parametrize(("metric", "version"), [("miou", 1), ("miou", 2), ("top1", 1), ("top1", 2)])
+def test_quality_is_recomputed_by_the_definition_of_the_lock(metric: str, version: int) -> None:
+    rows = np.array([[sample, label, 5 + sample % 3, 10] for sample in range(20) for label in range(3)])
+    counts = np.array([[sample % 4, 3] for sample in range(20)])
+    measures = {"miou": rows, "top1": counts}
+    ends = {
+        ("miou", 1): bootstrap_mean_iou(rows, 20),
+        ("miou", 2): mean_iou_interval(rows, 20),
+        ("top1", 1): bootstrap_share(counts),
+        ("top1", 2): share_interval(counts),
+    }
+    scores = {"miou": {"value": float(rows[:, 2].mean() / 10), "n": 20}, "top1": {"value": 0.5, "n": 60}}
+    subject: Any = SimpleNamespace(lock=SimpleNamespace(metrics={metric: version}))
+    result: Any = None
+    evidence = _Evidence(subject, result, {"quality": {metric: scores[metric]}}, {})
+    found = evidence.quality({metric: scores[metric]}, measures)[metric]
+    assert isinstance(found, Judged)
+    assert found.ci == ends[metric, version]
+    assert len(set(ends.values())) == len(ends)
 
 
 def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:

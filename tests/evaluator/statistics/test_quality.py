@@ -16,6 +16,7 @@ from scipy import stats
 from artifacts.errors import InvalidInputError
 from evaluator.harness.datasets import Boxes
 from evaluator.harness.quality.boxes import evaluate
+from evaluator.statistics.clusters import mean_iou_interval, share_interval
 from evaluator.statistics.figures import Interval
 from evaluator.statistics.intervals import UNBOUNDED
 from evaluator.statistics.precision import balanced_halves, interval_of, precisions, ranks
@@ -185,19 +186,20 @@ def test_the_bootstrap_agrees_with_that_of_scipy() -> None:
     assert found == bootstrap(lambda weights: float(weights @ values / weights.sum()), 200)
 
 
-def test_the_interval_of_miou_holds_the_truth() -> None:
-    everything = rows_of_masks(0, 20000)
-    truth = np.mean(
-        [part[:, 2].sum() / part[:, 3].sum() for part in (everything[everything[:, 1] == k] for k in range(4))]
-    )
-    held = 0
-    for seed in range(1, 101):
-        rows = rows_of_masks(seed, 60)
-        ci = bootstrap(_mean_iou(rows, 60), 60, draws=200)
-        assert ci.low is not None
-        assert ci.high is not None
-        held += bool(ci.low <= truth <= ci.high)
-    assert held >= 88
+def test_the_version_of_the_definition_says_how_the_interval_is_made() -> None:
+    rows = rows_of_masks(1, 60)
+    value = judged_value(rows)
+    today, earlier = (judged("miou", value, 60, {"miou": rows}, version).ci for version in (2, 1))
+    assert today == judged("miou", value, 60, {"miou": rows}).ci == mean_iou_interval(rows, 60)
+    assert earlier == bootstrap(_mean_iou(rows, 60), 60)
+    counts = np.array([[2, 3], [1, 3], [3, 3], [0, 3]] * 5)
+    today, earlier = (judged("top1", 0.5, 60, {"top1": counts}, version).ci for version in (2, 1))
+    assert today == share_interval(counts)
+    assert earlier != today
+
+
+def judged_value(rows: npt.NDArray[np.int64]) -> float:
+    return float(np.mean([part[:, 2].sum() / part[:, 3].sum() for part in (rows[rows[:, 1] == k] for k in range(4))]))
 
 
 @pytest.mark.parametrize(("metric", "truth"), [("mae", np.sqrt(2 / np.pi)), ("rmse", 1.0)])

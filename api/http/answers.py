@@ -1,5 +1,6 @@
 """Every error as a problem (RFC 9457): those of the rooms below, Litestar's own, and faults that nobody foresaw."""
 
+import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,10 +22,13 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     429: {"retry-after": "1"},
     503: {"retry-after": "5"},
 }
+_LONGEST_CHAIN: Final = 20
+"""Errors that caused one another."""
 
 
 def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
     """An error that says what, where and the next step."""
+    _clear_frames(error)
     problem = problem_of(error, REQUEST_ID.get())
     if problem.status >= INTERNAL.status:
         log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
@@ -38,6 +42,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     fault = fault_of_status(error.status_code)
     if fault is INTERNAL:
         return on_fault(request, error)
+    _clear_frames(error)
     told = InvalidInputError(_said(request, error), where=request.scope["path"], next_step=_next_step(request, error))
     told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
     if told.problems:
@@ -50,16 +55,32 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault in the server: its log has all of it, the client its id."""
     log.error("a fault in the server", exc_info=error)
+    _clear_frames(error)
     told = BenchlockError(
         "a fault in the server itself", next_step="its log says more under this request's id: report that"
     )
     return _response(request, problem_of(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
 
 
-def on_nesting(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
+def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
     """What a client sent is nested beyond what is read, here or in the rooms below."""
+    _clear_frames(error)
     told = InvalidInputError("the request is nested without end", next_step="nest it less")
     return _response(request, problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Drop what the frames that raised an error hold: Litestar's keep the request, and its body, in a cycle.
+
+    A cycle lives until the garbage collector looks at the oldest generation, which is seldom: refused bodies of 16 MiB
+    would add up to gigabytes.
+    """
+    link: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if link is None:
+            return
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 async def send_error(send: Send, error: BenchlockError) -> None:

@@ -1,6 +1,7 @@
 """Bounds: how often somebody may ask, how much may wait, how large a body may be."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from litestar.types import HTTPScope
 
 from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
+from api.http.asked import Asked
 from api.http.limits import Buckets, TooManyRequestsError
 from api.http.patience import (
     IncompleteBodyError,
@@ -480,3 +482,19 @@ def test_long_documents_have_places_of_their_own_whatever_they_are_sent_to(regis
         assert client.post("/v1/locks/why", content=content).status_code == 429
         blob = b"x" * 300_000
         assert client.post(f"/v1/blobs/uploads?digest={digest_bytes(blob)}", content=blob).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/v1/locks/why", "/v1/artifacts", "/v1/resolve"])
+def test_a_refused_body_is_not_kept_until_garbage_is_collected(client: Client, path: str) -> None:
+    """Refused bodies of 16 MiB would add up to gigabytes before the garbage collector looks at the oldest objects."""
+    client.post(path, json={})
+    gc.collect()
+    gc.disable()
+    try:
+        bodies = [b'{"lock":"' + b"x" * 5_000_000 + b'","target":"model/a"}', b'{"lock":', b"[]", b"\xff"]
+        statuses = [client.post(path, content=body).status_code for body in bodies]
+        alive = [one for one in gc.get_objects() if isinstance(one, Asked)]
+    finally:
+        gc.enable()
+    assert all(400 <= status < 500 for status in statuses)
+    assert alive == []

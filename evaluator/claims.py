@@ -52,7 +52,7 @@ class Conditions:
 
 _ANY = Conditions()
 _SEARCHED = "peak_qps"
-_SELF_REPORTED = "it is self-reported: code of the model ran in the process that made the figure"
+_SELF_REPORTED = "it is self-reported: code of the model, or of an unreleased harness, could have made the figure"
 _FEW_RUNS = (
     "nothing about time is decided by {} run(s): other runs may differ by more than the spread within one; "
     f"{FEWEST} runs are the fewest that decide (run --repeat {FEWEST})"

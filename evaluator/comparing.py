@@ -18,6 +18,7 @@ from artifacts.readable import readable
 from evaluator.evidence.status import refuse_unverified
 from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import comparable, question_differences
+from evaluator.records.replays import drop_replays
 from evaluator.records.runs import Run
 from evaluator.statistics.equivalence import Finding, judge, judge_quality
 from evaluator.statistics.figures import Metric
@@ -73,12 +74,16 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``reasons``: why the runs are not comparable. ``findings`` of each further arm, against the first."""
+    """``reasons``: why the runs are not comparable. ``findings`` of each further arm, against the first.
+
+    ``replays`` say which runs do not count, since they have the samples of an earlier one.
+    """
 
     arms: tuple[Arm, ...]
     interleaved: bool
     reasons: tuple[str, ...]
     findings: tuple[tuple[Arm, tuple[Finding, ...]], ...]
+    replays: tuple[str, ...] = ()
 
 
 def check_question(locks: Sequence[Lock], margins: Margins) -> None:
@@ -166,15 +171,28 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
     Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
     stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
 
+    Of runs with the same samples the earliest counts.
+
     Args:
         pairs: The runs, each with its lock.
         pair: Compares two runs sample by sample; without it quality is decided by intervals.
 
     Raises:
         IntegrityError: a record contradicts its evidence.
+        InvalidInputError: all of them are one measurement.
     """
     for _, run in pairs:
         refuse_unverified(run.id, run.evidence)
+    kept, replays = drop_replays(run for _, run in pairs)
+    if replays and len(kept) == 1:
+        raise InvalidInputError(
+            f"one measurement alone cannot be compared: {'; '.join(replays)}", next_step="name runs that measured"
+        )
+    counted = [(lock, run) for lock, run in pairs if run in kept]
+    return replace(_compare_distinct(counted, pair), replays=replays)
+
+
+def _compare_distinct(pairs: Sequence[LockedRun], pair: Pair | None) -> Comparison:
     turns = _turns(pairs)
     if turns is None:
         locks = list({lock.id: lock for lock, _ in pairs}.values())
@@ -301,7 +319,7 @@ def _decided(finding: Finding, *, is_reported: bool) -> Finding:
     """The finding, undecided where one of the figures is self-reported."""
     if not is_reported:
         return finding
-    reason = f"{finding.reason}; self-reported by code of the model, so it decides nothing"
+    reason = f"{finding.reason}; self-reported, so it decides nothing"
     return replace(finding, answer="undecided", reason=reason, self_reported=True)
 
 

@@ -28,8 +28,8 @@ class Repeated:
 
     @property
     def narrow(self) -> bool:
-        """Whether it is known as closely as was asked."""
-        return self.wanted is None or self.width <= self.wanted
+        """Whether it is known as closely as was asked; what is self-reported decides nothing."""
+        return self.wanted is None or (self.width <= self.wanted and not self.metric.self_reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ def check_wanted(lock: Lock, wanted: Widths, most: int) -> None:
 def repeat(once: Callable[[Mapping[str, Any]], Run], wanted: Widths, most: int) -> Repetition:
     """Call ``once`` up to ``most`` times; fewer where every interval is as narrow as ``wanted`` says.
 
-    The first look is after five runs, and intervals allow for looking after each. A run that is not done ends it.
+    The first look is after five runs, and intervals allow for looking after each. A run that is not done ends it. A
+    metric that is self-reported does not.
     ``once`` is handed what its record should say of the repetition, and so is told what was wanted before the first.
     """
     runs: list[Run] = []
@@ -105,7 +106,7 @@ def _figures(runs: list[Run], wanted: Widths) -> Iterator[Repeated]:
 
 
 def _shortfall(one: Repeated) -> str:
-    mark = " (self-reported)" if one.metric.self_reported else ""
+    mark = " (self-reported, so it decides nothing)" if one.metric.self_reported else ""
     return f"{one.metric.key} ± {one.width:.1%}{mark}, {one.wanted:.1%} was asked for"
 
 

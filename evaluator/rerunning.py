@@ -2,20 +2,23 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
 
+from artifacts.digest import Digest
 from artifacts.errors import InvalidInputError
 from artifacts.readable import readable
 from artifacts.store import FileStore, verify
 from evaluator.evidence.status import refuse_unverified
+from evaluator.harness_releases import is_released
 from evaluator.records.comparison import host_differences
 from evaluator.records.kept import KeptRuns
 from evaluator.records.predictions import Agreed, Terms, compare_predictions
+from evaluator.records.replays import drop_replays, is_replay
 from evaluator.records.runs import DamagedRun, Run, RunId
 from evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
 from evaluator.runner.trust import mark_run
@@ -28,6 +31,8 @@ REPEATS = 12
 """New runs of a rerun whose request states an ``equivalence``, unless a number is named."""
 _PAGE: Final = 100
 """Summaries of runs that are read at once."""
+_FEW: Final = 8
+"""Summaries that are read at once where one usually is enough."""
 _MOST_SUMMARIES: Final = 1_000
 """Summaries of a lock's runs that are looked through, the newest first."""
 _MOST_EXAMINED: Final = 100
@@ -47,19 +52,47 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     original: str
 
 
-def latest_done(records: KeptRuns, lock: Lock) -> Run:
-    """The latest run of ``lock`` that is done.
+@dataclass(frozen=True, slots=True)
+class LatestRun:
+    """The latest done run of a lock that agrees with its evidence, and sentences on later ones that do not."""
+
+    run: Run
+    skipped: tuple[str, ...]
+
+
+def find_latest_done(records: KeptRuns, lock: Digest, before: RunId | None = None) -> LatestRun:
+    """Find the latest done run of a lock whose record is intact and agrees with its evidence.
+
+    Args:
+        records: The runs of the registry.
+        lock: The lock's id.
+        before: Only runs older than this one.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: There is none, or too many later ones are damaged.
     """
-    found = records.list(lock=lock.id, outcome="done", limit=1)
-    if not found:
-        raise InvalidInputError(
-            f"no run of {lock.id} is done, so there is nothing to compare with",
-            next_step="run it first (`benchlock run`), or name a run with --against",
-        )
-    return records.get(found[0].id)
+    skipped = list[str]()
+    cursor = before
+    for _ in range(0, _MOST_EXAMINED, _FEW):
+        page = records.list_entries(lock=lock, outcome="done", before=cursor, limit=_FEW, examine=False)
+        for entry in page:
+            if isinstance(entry, DamagedRun):
+                skipped.append(f"{entry.id} was skipped: its record is damaged")
+                continue
+            run = records.get(entry.id)
+            if _is_verified(run):
+                return LatestRun(run, tuple(skipped))
+            assert run.evidence is not None
+            skipped.append(f"{run.id} was skipped: its record {run.evidence.sentence}")
+        if len(page) < _FEW:
+            break
+        cursor = page[-1].id
+    earlier = "" if before is None else f" before {before}"
+    faults = f"; {'; '.join(skipped)}" if skipped else ""
+    raise InvalidInputError(
+        f"no run of {lock}{earlier} is done, so there is nothing to compare with{faults}",
+        next_step="run it first (`benchlock run`), or name a run with --against",
+    )
 
 
 def margins_of(lock: Lock) -> dict[str, float]:
@@ -89,7 +122,8 @@ def find_sides(records: KeptRuns, lock: Lock, original: Run, again: Run) -> Side
     """Return the runs whose times say whether ``again`` reproduces ``original``.
 
     With the original count the earlier runs of the lock that are done, on a host like the original's, and no reruns;
-    with the new run those of the same rerun. Of each the newest count, and damaged ones are named.
+    with the new run those of the same rerun. Of each the newest count; damaged ones are named, and runs with the
+    samples of an earlier one.
     """
     if not margins_of(lock):
         return Sides((original,), (again,))
@@ -100,7 +134,9 @@ def find_sides(records: KeptRuns, lock: Lock, original: Run, again: Run) -> Side
 
     originals = (original, *_examine(records, found.earlier, is_alike))
     reruns = (again, *_examine(records, found.same, lambda _: True))
-    return Sides(_in_order(originals), _in_order(reruns), tuple(found.damaged))
+    kept, replays = drop_replays((*originals, *reruns))
+    originals, reruns = (tuple(run for run in side if run in kept) for side in (originals, reruns))
+    return Sides(_in_order(originals), _in_order(reruns), tuple(found.damaged), replays)
 
 
 @dataclass(slots=True)
@@ -165,7 +201,14 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
 
     Raises:
         IntegrityError: A record contradicts its evidence, or predictions are not what their digest says.
+        InvalidInputError: Both have the same samples, so they are one measurement.
     """
+    if is_replay(again, original):
+        raise InvalidInputError(
+            f"{again.id} has the samples of {original.id}, so it is the same measurement under another id",
+            where=again.id,
+            next_step="run the lock again (`benchlock rerun`), or name another run",
+        )
     sides = sides or Sides((original,), (again,))
     for run in (original, again):
         refuse_unverified(run.id, run.evidence)
@@ -174,8 +217,25 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
         tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
         for side in (sides.originals, sides.reruns)
     )
-    marked = Sides(originals, reruns, sides.damaged)
-    return judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, margins_of(lock), marked)
+    marked = replace(sides, originals=originals, reruns=reruns)
+    verdict = judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, margins_of(lock), marked)
+    return _restrict(verdict, lock, again)
+
+
+def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
+    """Return the verdict, undecided where runs of an unreleased harness agree.
+
+    Such a harness can answer from the labels: equal predictions are a fact, and say nothing of the model. Different
+    ones, and equal failures, are what they are.
+    """
+    is_done = again.end is not None and again.end.outcome == "done"
+    if verdict.verdict != "reproduced" or not is_done or is_released(lock.harness):
+        return verdict
+    reason = (
+        f"harness {lock.harness.version} ({lock.harness.digest}) is not a released one, "
+        "so what its runs agree in says nothing of the model"
+    )
+    return replace(verdict, verdict="undecided", reasons=(reason,), reported=(*verdict.reasons, *verdict.reported))
 
 
 def judge_reruns(lock: Lock, original: Run, sides: Sides, store: FileStore) -> tuple[Verdict, Run]:

@@ -26,6 +26,7 @@ def comparison_document(found: "Comparison") -> dict[str, Any]:
     return {
         "comparable": not found.reasons,
         "reasons": list(found.reasons),
+        "replays": list(found.replays),
         "interleaved": found.interleaved,
         "arms": [_arm(arm) for arm in found.arms],
         "findings": [
@@ -70,6 +71,8 @@ def print_comparison(found: "Comparison") -> None:
     """The figures of all arms side by side, then what each further arm is of the first."""
     arms = [arm for arm in found.arms if not arm.control]
     _print_side_by_side(arms)
+    for sentence in found.replays:
+        output.echo_wrapped(sentence)
     for arm, findings in found.findings:
         how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"
         output.echo()

@@ -102,6 +102,8 @@ def _repeat(
     def told(part_of: "Mapping[str, Any]") -> "Run":
         made = once(part_of)
         say(f"run {part_of['number']} of at most {most}: {made.id} {made.end.outcome if made.end else 'running'}")
+        if part_of["number"] == 1:
+            _warn_of_reported(made, wanted, most)
         return made
 
     repetition = repeat(told, wanted, most)
@@ -117,6 +119,15 @@ def _repeat(
         print_claims(judged)
     if not repetition.narrow:
         raise click.exceptions.Exit(EXIT_REFUSED)
+
+
+def _warn_of_reported(run: "Run", wanted: dict[str, float], most: int) -> None:
+    """Say which metrics cannot end a repetition, since they are self-reported."""
+    reported = {one.key for one in (run.end.metrics if run.end else ()) if one.self_reported and one.name in wanted}
+    if reported:
+        say(
+            f"warning: {', '.join(sorted(reported))}: self-reported, so --until cannot end after fewer than {most} runs"
+        )
 
 
 @click.command()
@@ -143,7 +154,9 @@ def rerun(
     """Run a lock again and say whether the claim holds."""
     from evaluator.rerunning import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
 
-    original, lock = _original(invocation, target, against)
+    original, lock, skipped = _original(invocation, target, against)
+    for sentence in skipped:
+        say(f"warning: {sentence}")
     wanted = parse_isolation(isolation)
     runs = repeat or (REPEATS if margins_of(lock) else 1)
 
@@ -157,6 +170,7 @@ def rerun(
     made = repeat_rerun(original, once, runs)
     sides = replace(find_sides(invocation.opened.records, lock, original, made[0]), reruns=made)
     verdict, again = judge_reruns(lock, original, sides, invocation.opened.store)
+    verdict = replace(verdict, reported=(*verdict.reported, *skipped))
     judged = claims(invocation, lock, again)
     if invocation.as_json:
         document = verdict_document(verdict, original, again)
@@ -168,10 +182,10 @@ def rerun(
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock]":
-    """The run to compare with, and the lock to run again."""
+def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
+    """The run to compare with, the lock to run again, and which later runs cannot be compared with."""
     from evaluator.records.runs import parse_run_id  # noqa: PLC0415
-    from evaluator.rerunning import latest_done  # noqa: PLC0415
+    from evaluator.rerunning import find_latest_done  # noqa: PLC0415
 
     records = invocation.opened.records
     if target.startswith(RUN_PREFIX):
@@ -182,14 +196,18 @@ def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, 
         lock = read_lock(invocation, target)
     if against:
         named = records.get(parse_run_id(against))
-    original = latest_done(records, lock) if named is None else named
+    skipped: tuple[str, ...] = ()
+    if named is None:
+        latest = find_latest_done(records, lock.id)
+        named, skipped = latest.run, latest.skipped
+    original = named
     if original.start.lock != lock.id:
         raise InvalidInputError(
             f"{original.id} is a run of another lock, {original.start.lock}", next_step="name a run of the same lock"
         )
     if original.end is None:
         raise InvalidInputError(f"{original.id} has not ended", next_step="wait for its end, or name another run")
-    return original, lock
+    return original, lock, skipped
 
 
 def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[str, Any]:

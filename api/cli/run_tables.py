@@ -9,6 +9,7 @@ from api.cli import output
 from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from artifacts.escaping import escape_line
+from evaluator.harness_releases import is_released
 from evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
 from evaluator.records.observed import Observed, observed_of
 from evaluator.records.runs import DamagedRun, Run, RunEnd
@@ -45,6 +46,8 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         spent = {name: duration(end.timings[name]) for name in ("verification", "run")}
         output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     print_evidence(run)
+    if lock is not None and not is_released(lock.harness):
+        output.echo_wrapped(f"  harness {lock.harness.version} is not a released one: all figures are self-reported")
     validity = validity_of(run)
     if validity is not None:
         output.echo_wrapped(f"  LoadGen calls it {validity.words}")

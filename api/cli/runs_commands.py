@@ -15,6 +15,7 @@ from api.cli.run_tables import print_outcome, print_run, print_runs
 from api.faults import EXIT_INTEGRITY
 from artifacts.errors import BenchlockError
 from artifacts.store import read
+from evaluator.harness_releases import is_released
 
 if TYPE_CHECKING:
     from evaluator.claims import Judged
@@ -87,7 +88,8 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
     """What was locked, but for the platforms: that of the run is in its own document."""
     if lock is None:
         return {}
-    return {key: part for key, part in lock_document(lock).items() if key != "platforms"}
+    harness = {"version": lock.harness.version, "digest": lock.harness.digest, "released": is_released(lock.harness)}
+    return {key: part for key, part in lock_document(lock).items() if key != "platforms"} | {"harness": harness}
 
 
 def show_run(invocation: Invocation, target: str) -> None:

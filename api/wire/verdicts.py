@@ -79,10 +79,14 @@ class FindingTold(Struct, frozen=True, kw_only=True):
 
 
 class ComparisonTold(Struct, frozen=True, kw_only=True):
-    """``reasons`` say why the runs are not comparable, none if they are."""
+    """``reasons`` say why the runs are not comparable, none if they are.
+
+    ``replays`` say which runs do not count, since they have the samples of an earlier one.
+    """
 
     comparable: bool
     reasons: tuple[str, ...]
+    replays: tuple[str, ...] = ()
     interleaved: bool
     arms: tuple[ArmTold, ...]
     findings: tuple[FindingTold, ...]
@@ -111,6 +115,7 @@ def comparison_on_wire(found: "Comparison") -> ComparisonTold:
     return ComparisonTold(
         comparable=not found.reasons,
         reasons=found.reasons,
+        replays=found.replays,
         interleaved=found.interleaved,
         arms=tuple(
             ArmTold(lock=arm.lock.id, control=arm.control, runs=tuple(run.id for run in arm.runs)) for arm in found.arms

@@ -8,6 +8,7 @@ from artifacts.store import FileStore
 from evaluator.dispatch.matching import wants_of
 from evaluator.dispatch.queue import JobId, JobWish, new_job_id
 from evaluator.evidence.definitions import definitions_of
+from evaluator.harness_releases import check_version
 from evaluator.records.runs import Isolation
 from evaluator.runner.choice import carries_code, check_code, is_confined
 from evaluator.runner.verification import read_manifests
@@ -28,11 +29,12 @@ def wish_of(
     """The wish that ``lock`` be run; everything that it names is in ``store``, for one of its platforms at least.
 
     Raises:
-        IntegrityError: a blob is missing, or a manifest is not what its digest says.
+        IntegrityError: a blob is missing, a manifest is not what its digest says, or the harness has a false version.
         InvalidInputError: the lock needs another version of benchlock.
         UnavailableError: a process is asked for, and the model may not run as one.
     """
     definitions_of(lock)
+    check_version(lock.harness)
     check_stored(lock, store)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)

@@ -15,7 +15,7 @@ from evaluator.runner.choice import is_code_by_format
 from evaluator.runner.ending import Ending, Failure, failure_of
 from evaluator.runner.process import NOT_ENFORCED
 from evaluator.runner.stages import has_stages
-from evaluator.runner.trust import overrun, self_reported
+from evaluator.runner.trust import overrun, reported_by_model
 from evaluator.statistics.figures import Metric
 from registry.catalogue.documents import as_json
 from registry.manifests import Model
@@ -146,17 +146,22 @@ def _expected(run: Run, subject: Subject, recomputed: Recomputed, failure: Failu
 
 
 def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[str, Any]:
-    """Return which figures code of the model could have made, as a part of the details."""
+    """Return which figures are self-reported, as a part of the details.
+
+    A build that does not know the harness as a released one records all of them, and another build does not: so both
+    are right. Which figures are marked is decided again on reading.
+    """
     model = subject.manifests.get("model")
     if model is None:  # of a run that left nothing
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
-    marked = self_reported(subject.lock, model, isolation)
+    marked = reported_by_model(subject.lock, model, isolation)
     if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
         return {}  # builds of that time recorded no mark: it is made on reading
     stated = end.details.get(SELF_REPORTED)
-    if isinstance(stated, list | tuple) and sorted(map(str, stated)) == sorted(marked):
-        marked = tuple(stated)  # the order is that of the metrics where the lock was made
+    # The order is that of the metrics where the lock was made.
+    if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (sorted(marked), sorted(subject.lock.metrics)):
+        marked = tuple(stated)
     return {SELF_REPORTED: list(marked)} if marked else {}
 
 

@@ -20,9 +20,11 @@ from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
 from artifacts.store import BlobStore, read
 from evaluator.evidence.status import FAILURE_FIELDS, PEAK_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
 from evaluator.harness.job import PEAK
+from evaluator.harness_releases import is_released
 from evaluator.records.documents import check_fit, encode_run
 from evaluator.records.runs import SELF_REPORTED, Run, check_consistency
-from registry.lockfile import Lock
+from registry.lockfile import Lock, LockedHarness
+from registry.manifests import Model
 
 if TYPE_CHECKING:
     from evaluator.evidence.recomputation import Recomputed, Subject
@@ -38,6 +40,16 @@ _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20
 """So many bytes of evidence are read for one list; records beyond them are shown as not verified yet."""
 _LARGEST_LOG: Final = 1 << 20
+
+
+class _Remembered(msgspec.Struct, frozen=True):
+    """What is remembered of a record that agrees.
+
+    Whether the harness is a released one is decided by the build that reads this.
+    """
+
+    harness: LockedHarness
+    reported_by_model: tuple[str, ...]
 
 
 class Examiner:
@@ -110,9 +122,9 @@ class Examiner:
             return EvidenceStatus("unverified", (error.what,), reported, damaged=isinstance(error, IntegrityError))
         if reasons:
             return EvidenceStatus("contradicted", reasons, reported)
-        status = EvidenceStatus("verified", (), reported, self_reported=marked)
-        self._remember(run, status)
-        return status
+        remembered = _Remembered(lock.harness, marked)
+        self._remember(run, remembered)
+        return _verified(run, remembered)
 
     def require(self, run: Run, lock: Lock | None = None) -> None:
         """Raise unless an ended run agrees with its evidence now.
@@ -137,17 +149,16 @@ class Examiner:
             if (status := self._unverified.get(place)) is not None:
                 return status
         try:
-            marked = msgspec.json.decode(place.read_bytes(), type=tuple[str, ...])
+            return _verified(run, msgspec.json.decode(place.read_bytes(), type=_Remembered))
         except (OSError, msgspec.DecodeError):
             return None
-        return EvidenceStatus("verified", (), reported_fields(run), self_reported=marked)
 
-    def _remember(self, run: Run, status: EvidenceStatus) -> None:
+    def _remember(self, run: Run, remembered: _Remembered) -> None:
         """Remember that a record agrees; where the folder cannot be written, it is compared again next time."""
         place = self._place(run)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(msgspec.json.encode(status.self_reported))
+            place.write_bytes(msgspec.json.encode(remembered))
 
     def _place(self, run: Run) -> Path:
         digest = to_hex(digest_bytes(encode_run(run)))
@@ -249,16 +260,27 @@ def recompute_once(
     return found
 
 
+def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
+    """Return the state of a record that agrees; all figures of an unreleased harness are self-reported."""
+    assert run.end is not None
+    marked = remembered.reported_by_model
+    if not is_released(remembered.harness):
+        marked = tuple(dict.fromkeys(metric.name for metric in run.end.metrics))
+    return EvidenceStatus("verified", (), reported_fields(run), self_reported=marked)
+
+
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
-    """Return the metrics that are self-reported by a record that is older than such marks."""
-    from evaluator.runner.trust import mark_run  # noqa: PLC0415 - as above
+    """Return the metrics that the model could have made, of a record that is older than such marks."""
+    from evaluator.runner.trust import reported_by_model  # noqa: PLC0415 - as above
+    from evaluator.runner.verification import read_manifests  # noqa: PLC0415
 
     assert run.end is not None
     if SELF_REPORTED in run.end.details or not run.end.metrics:
         return ()
-    marked = mark_run(run, lock, store).end
-    assert marked is not None
-    return tuple(one.name for one in marked.metrics if one.self_reported)
+    model = read_manifests(lock, store)["model"]
+    assert isinstance(model, Model)
+    marked = reported_by_model(lock, model, run.start.isolation)
+    return tuple(one.name for one in run.end.metrics if one.name in marked)
 
 
 def _left_nothing(run: Run) -> bool:

@@ -59,7 +59,8 @@ class EvidenceStatus:
             ``unverified``: it could not be compared, since a blob is missing, for example.
         reasons: Each difference, or why nothing could be compared.
         reported: The fields that are reported and not recomputed.
-        self_reported: Names of metrics that code of the model could have made, where the record is too old to say so.
+        self_reported: Names of metrics that are self-reported, whatever the record says: its harness is no released
+            one, or it is older than such marks.
         damaged: Whether nothing could be compared because a blob is missing or damaged.
     """
 

@@ -13,6 +13,7 @@ from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.readable import readable
 from evaluator.records.runs import (
     ROLE_PATTERN,
+    SELF_REPORTED,
     Isolation,
     Outcome,
     Run,
@@ -21,6 +22,7 @@ from evaluator.records.runs import (
     RunStart,
     check_end,
     check_start,
+    mark_calls,
 )
 from evaluator.statistics.figures import Interval, Metric
 from registry.ids import moment, time_of
@@ -89,6 +91,9 @@ def encode_run(run: Run) -> bytes:
 
 
 def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
+    details = end.details
+    if SELF_REPORTED not in details:  # then whoever read the record has marked it
+        details = mark_calls(details, self_reported=False)
     ended = {
         "outcome": end.outcome,
         "failure_class": end.failure_class,
@@ -97,7 +102,7 @@ def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
         "packages": dict(end.packages),
         "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
         "timings": dict(end.timings),
-        "details": dict(end.details),
+        "details": dict(details),
         "ended_at": moment(end.ended_at),
     }
     names = ("id", "lock", "attempt", "isolation", "image_id")

@@ -12,6 +12,7 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from evaluator.records.documents import encode_run
 from evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
+from evaluator.records.replays import refuse_replay
 from evaluator.records.runs import (
     DamagedRun,
     Hiding,
@@ -74,6 +75,7 @@ class Records:
             UnknownNameError: no such run was started.
             RunEndedError: it has an end already: it was reaped as abandoned, say.
             IncompleteRecordError: something that every record has is missing.
+            ReplayedRunError: another run of its lock has the same samples.
         """
         with writing(self._engine) as connection:
             record_end(connection, run, end)
@@ -264,6 +266,7 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
     if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
         end = replace(end, ended_at=recorded.start.started_at)
     check_end(recorded.start, end)
+    refuse_replay(connection, run, recorded.start.lock, end)
     _insert_end(connection, run, end)
     connection.execute(delete(open_runs).where(open_runs.c.run == run))
     note(connection, "run.end", f"{run} {end.outcome}", now())
@@ -281,6 +284,7 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
 
     Raises:
         IntegrityError: another run is recorded under its id.
+        ReplayedRunError: another run of its lock has the same samples.
     """
     recorded = next(iter(_load(connection, [run.id])), None)
     if recorded is not None:
@@ -292,6 +296,7 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
             )
         return False
     assert run.end is not None
+    refuse_replay(connection, run.id, run.start.lock, run.end)
     _insert_start(connection, run.start)
     _insert_end(connection, run.id, run.end)
     insert_record(connection, imported_runs, {"run": run.id, "at": at})

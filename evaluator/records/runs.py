@@ -117,7 +117,7 @@ class RunEnd:
             metrics = tuple(replace(one, self_reported=True) if one.name in marked else one for one in self.metrics)
             object.__setattr__(self, "metrics", metrics)
         if self.times_self_reported:
-            object.__setattr__(self, "details", _mark_calls(self.details))
+            object.__setattr__(self, "details", mark_calls(self.details, self_reported=True))
 
     @property
     def times_self_reported(self) -> bool:
@@ -125,17 +125,23 @@ class RunEnd:
         return any(one.self_reported and not is_quality(one.name) for one in self.metrics)
 
 
-def _mark_calls(details: Json) -> Json:
-    """Return the details with the figures of single calls marked as self-reported, as far as they can be read."""
+def mark_calls(details: Json, *, self_reported: bool) -> Json:
+    """Return the details with a mark on the figures of single calls, as far as they can be read."""
     calls = details.get(CALLS)
     if not isinstance(calls, Mapping):
         return details
     marked = {
-        name: [{**one, "self_reported": True} if isinstance(one, Mapping) else one for one in part]
+        name: [_mark_figure(one, self_reported=self_reported) for one in part]
         for name, part in calls.items()
         if isinstance(part, list | tuple)
     }
     return {**details, CALLS: {**calls, **marked}}
+
+
+def _mark_figure(figure: object, *, self_reported: bool) -> object:
+    if not isinstance(figure, Mapping) or figure.get(SELF_REPORTED, False) == self_reported:
+        return figure
+    return {**figure, SELF_REPORTED: self_reported}
 
 
 @dataclass(frozen=True, slots=True)

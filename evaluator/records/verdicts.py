@@ -48,12 +48,14 @@ class Verdict:
 class Sides:
     """The runs whose times are compared: those of the original's side, and the new ones.
 
-    ``damaged`` are the ids of runs that may be of a side, and whose records are damaged.
+    ``damaged`` are the ids of runs that may be of a side, and whose records are damaged. ``replays`` say of runs that
+    have the samples of another one, that they do not count.
     """
 
     originals: tuple[Run, ...]
     reruns: tuple[Run, ...]
     damaged: tuple[RunId, ...] = ()
+    replays: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -185,6 +187,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
         times.reported.append(f"these times are not comparable: {'; '.join(differences)}")
     times.reported += _remarks(*{run.id: run for run in (original, rerun, *sides.originals, *sides.reruns)}.values())
     times.reported += (f"the record of {run} is damaged, so its times do not count" for run in sides.damaged)
+    times.reported += sides.replays
     return times
 
 

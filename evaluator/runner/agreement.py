@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from artifacts.digest import to_hex
 from artifacts.errors import IntegrityError
+from evaluator.harness_releases import check_version
 from registry.lockfile import Lock, LockedArtifact, LockedPlatform
 from registry.manifests import Dataset, Image, Manifest, Platform, files_of
 from registry.names import Kind
@@ -21,8 +22,9 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
     """Nothing, where names, versions, files, split and environment are those of the manifests that the lock names.
 
     Raises:
-        IntegrityError: the lock gives an artifact's name to something else.
+        IntegrityError: the lock gives an artifact's name to something else, or a released harness a false version.
     """
+    check_version(lock.harness)
     for kind, artifact in lock.artifacts().items():
         for fault in _faults(artifact, manifests[kind]):
             raise _disagreement(f"{kind}/{artifact.name}@{artifact.version}", fault)

@@ -1,4 +1,4 @@
-"""Which figures of a run the model itself could have made, and what the runner can say against them."""
+"""Which figures of a run decide nothing because of who made them, and what the runner can say against them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts.errors import InvalidInputError
 from artifacts.store import BlobStore
 from evaluator.harness.scenarios import ROUNDS
+from evaluator.harness_releases import is_released
 from evaluator.records.runs import Isolation, Run
 from evaluator.runner.choice import carries_code
 from evaluator.runner.ending import Failure
@@ -33,6 +34,14 @@ class InvalidLoadError(InvalidInputError):
 
 
 def self_reported(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
+    """Return the metrics of the lock that code of the model, or of an unreleased harness, could have made.
+
+    The harness has the labels and writes every result, so all figures of an unreleased one are self-reported.
+    """
+    return reported_by_model(lock, model, isolation) if is_released(lock.harness) else tuple(lock.metrics)
+
+
+def reported_by_model(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
     """Return the metrics of the lock that code of the model could have made.
 
     Code of a model runs in the process that measures its times. Its quality is computed by another process, which it

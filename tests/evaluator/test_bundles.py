@@ -23,6 +23,7 @@ from artifacts.oci.store import OciStore
 from artifacts.progress import SILENT
 from artifacts.store import BlobStore, verify
 from artifacts.store import read as read_blob
+from evaluator import harness_releases
 from evaluator.bundles import Imported, import_bundle
 from evaluator.evidence.status import REPORTED_FIELDS
 from evaluator.inventory import Inventory, damage
@@ -577,6 +578,15 @@ def test_what_is_malformed_is_refused(name: str, files: Files, tmp_path: Path, e
     assert isinstance(error, InvalidInputError), error
     assert reason in error.what
     assert set(empty.store.list()) == set()
+
+
+def test_a_lock_that_names_a_released_harness_under_a_false_version_is_refused(
+    bundle: Path, original: Bundled, empty: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness_releases, "RELEASES", {original.lock.harness.digest: "1.2.0"})
+    error = empty.refuse(bundle)
+    assert isinstance(error, IntegrityError), error
+    assert "with the digest of harness 1.2.0" in error.what
 
 
 def test_a_blob_is_missed_even_where_the_store_has_it(

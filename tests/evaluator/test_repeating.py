@@ -51,6 +51,23 @@ def test_it_says_that_it_is_not() -> None:
     assert found.reason.endswith("1.0% was asked for")
 
 
+def test_what_is_self_reported_does_not_end_it() -> None:
+    """Code that reports equal times each time would choose how often it is measured."""
+    once, told = runs_of(*[0.01] * 9)
+
+    def reported(part_of: Mapping[str, Any]) -> Run:
+        run = once(part_of)
+        assert run.end is not None
+        metrics = tuple(dataclasses.replace(one, self_reported=one.name == "latency_p50") for one in run.end.metrics)
+        return dataclasses.replace(run, end=dataclasses.replace(run.end, metrics=metrics))
+
+    found = repeat(reported, {"latency_p50": 0.5}, 9)
+    assert (len(told), found.narrow) == (9, False)
+    assert found.reason == (
+        "not narrow enough after 9 runs: latency_p50 ± 0.0% (self-reported, so it decides nothing), 50.0% was asked for"
+    )
+
+
 def test_it_does_not_look_before_the_sixth_run() -> None:
     once, told = runs_of(*[0.01] * 9)
     assert len(repeat(once, {"latency_p50": 0.5}, 9).runs) == 6

@@ -10,26 +10,41 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, text
 
 from artifacts.digest import Descriptor
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from evaluator import rerunning
+from evaluator.evidence.status import EvidenceStatus
 from evaluator.records.records import Records
 from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
 from evaluator.records.verdicts import Sides
-from evaluator.rerunning import PREDICTIONS, find_sides, judge_rerun, judge_reruns, latest_done, repeat_rerun
+from evaluator.rerunning import (
+    PREDICTIONS,
+    LatestRun,
+    find_latest_done,
+    find_sides,
+    judge_rerun,
+    judge_reruns,
+    repeat_rerun,
+)
 from registry.catalogue.database import writing
 from registry.catalogue.tables import locks
 from registry.lockfile import Lock
 from registry.manifests.identity import content
 from tests.support.recorded import DONE, NOON, metric, recorded
+from tests.support.releases import release
 from tests.support.variants import variant
 
 SCORES = np.array([[0.1, 0.9], [0.8, 0.2]], np.float32)
 WHOLE = variant({})
 LOCK = WHOLE.lock
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, LOCK.harness)
 
 
 @pytest.fixture
@@ -117,13 +132,54 @@ def test_a_lock_is_held_against_its_latest_done_run(records: Records) -> None:
     kept(records, 0, "done")
     latest = kept(records, 1, "done")
     kept(records, 2, "cancelled")
-    assert latest_done(records, LOCK) == latest
+    assert find_latest_done(records, LOCK.id) == LatestRun(latest, ())
+
+
+def damage(database: Engine, run: Run) -> None:
+    with database.begin() as connection:
+        query = text("SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'run_ends'")
+        for name in connection.execute(query).scalars().all():
+            connection.execute(text(f'DROP TRIGGER "{name}"'))
+        connection.execute(text("UPDATE run_ends SET timings = '{}' WHERE run = :run"), {"run": run.id})
+
+
+class Contradicted(Records):
+    """Records of which some contradict their evidence."""
+
+    contradicted: tuple[RunId, ...] = ()
+
+    def get(self, run: RunId) -> Run:
+        status = EvidenceStatus("contradicted" if run in self.contradicted else "verified", ("top1 differs",))
+        return dataclasses.replace(super().get(run), evidence=status)
+
+
+def test_damaged_and_contradicted_runs_are_skipped_and_named(records: Records, database: Engine) -> None:
+    assert records.count(LOCK.id) == 0
+    runs = Contradicted(database)
+    sound = kept(runs, 0, "done")
+    forged = [kept(runs, minute, "done") for minute in range(1, 10)]
+    damaged = kept(runs, 10, "done")
+    damage(database, damaged)
+    runs.contradicted = tuple(run.id for run in forged)
+    latest = find_latest_done(runs, LOCK.id)
+    assert latest.run == sound
+    assert latest.skipped == (
+        f"{damaged.id} was skipped: its record is damaged",
+        *(
+            f"{run.id} was skipped: its record contradicts its evidence: top1 differs"
+            for run in sorted(forged, key=lambda run: run.id, reverse=True)
+        ),
+    )
+    runs.contradicted += (sound.id,)
+    with pytest.raises(InvalidInputError, match="nothing to compare with") as caught:
+        find_latest_done(runs, LOCK.id)
+    assert damaged.id in caught.value.what
 
 
 def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Records) -> None:
     kept(records, 0, "cancelled")
     with pytest.raises(InvalidInputError, match="nothing to compare with") as caught:
-        latest_done(records, LOCK)
+        find_latest_done(records, LOCK.id)
     assert caught.value.next_step is not None
     assert "--against" in caught.value.next_step
 

@@ -30,6 +30,7 @@ from evaluator.statistics.timing import Performance, Phases
 from registry.lockfile import Lock
 from registry.manifests.model import Model
 from tests.support.recorded import DONE, METRICS, metric, recorded
+from tests.support.releases import release
 from tests.support.variants import variant
 
 EQUAL = Agreed("bit-equal", (), 1000, {1: 0, 5: 0})
@@ -62,8 +63,12 @@ def locked(harness: str, **model: Any) -> tuple[Lock, Model]:  # noqa: ANN401 - 
         ("1", True, "container", ("top1", "latency_p50")),
     ],
 )
-def test_what_code_could_have_made(harness: str, unsafe: bool, isolation: Isolation, names: tuple[str, ...]) -> None:
+def test_what_code_could_have_made(
+    harness: str, unsafe: bool, isolation: Isolation, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock, model = locked(harness, **({"unsafe": True} if unsafe else {}))
+    assert self_reported(lock, model, isolation) == ("top1", "latency_p50")  # its harness is no released one
+    release(monkeypatch, lock.harness)
     assert self_reported(lock, model, isolation) == names
 
 
@@ -134,7 +139,7 @@ def test_one_marked_run_of_several_marks_what_is_made_of_all(capsys: pytest.Capt
         found = repeat(lambda _, following=following: next(following), {"latency_p50": 0.01}, 2)  # type: ignore[misc]
         shown = {one.metric.name: one.metric.self_reported for one in found.metrics}
         assert shown == {"top1": False, "top5": False, "latency_p50": True}
-        assert "(self-reported), 1.0% was asked for" in found.reason
+        assert "(self-reported, so it decides nothing), 1.0% was asked for" in found.reason
 
 
 def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:

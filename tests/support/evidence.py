@@ -1,5 +1,6 @@
 """Runs whose records agree with their blobs: made by what records runs, from what a harness would leave."""
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Container
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from artifacts.store import BlobStore
@@ -21,7 +23,7 @@ from evaluator.harness.reading import parse_job
 from evaluator.harness.scoring import score
 from evaluator.harness.trace import agreement
 from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.runs import Isolation, Run, RunStart, new_run_id
+from evaluator.records.runs import Isolation, Run, RunId, RunStart, new_run_id
 from evaluator.runner.ending import Ending
 from evaluator.runner.jobs import job_document
 from evaluator.runner.recording import Attempt, ended
@@ -76,7 +78,7 @@ def make_run(
         output = Path(folder) / "out"
         output.mkdir()
         answers = range(right) if isinstance(right, int) else frozenset(right)
-        _leave(lock, store, Path(folder), answers, slowness, classes, has_nan=has_nan)
+        _leave(lock, store, Path(folder), answers, slowness, classes, warmup=warm_up(run), has_nan=has_nan)
         ran = 1.5 * slowness
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
         at_end = at + timedelta(minutes=1)
@@ -96,8 +98,21 @@ def make_run(
     return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
 
 
+def warm_up(run: RunId) -> NDArray[np.int64]:
+    """Return the nanoseconds of the warm-up of a run: no two runs have the same."""
+    return np.frombuffer(hashlib.sha256(run.encode()).digest()[:24], np.int64) & 0xFFFFF
+
+
 def _leave(
-    lock: Lock, store: BlobStore, folder: Path, right: Container[int], slowness: int, width: int, *, has_nan: bool
+    lock: Lock,
+    store: BlobStore,
+    folder: Path,
+    right: Container[int],
+    slowness: int,
+    width: int,
+    *,
+    warmup: NDArray[np.int64],
+    has_nan: bool,
 ) -> None:
     """Write what a harness leaves to ``folder/out``."""
     output, manifests = folder / "out", read_manifests(lock, store)
@@ -119,8 +134,7 @@ def _leave(
         quality = score(job, folder / "dataset", output / "predictions.safetensors", admits_non_finite=has_nan).quality
     columns, account, performance = _leave_times(lock, output, slowness)
     if columns:
-        warmup = {"warmup_ns": np.asarray([9, 9, 9], np.int64)}
-        save_file({**columns, **warmup}, output / "samples.safetensors", metadata)
+        save_file({**columns, "warmup_ns": warmup}, output / "samples.safetensors", metadata)
     document = {
         "schema": 1,
         "harness": lock.harness.version,

@@ -1,5 +1,6 @@
 """Runs: pages of them, one with all that was recorded, and what several say together."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -264,11 +265,16 @@ def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
 
 
 def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
-    from evaluator.rerunning import find_sides, judge_rerun  # noqa: PLC0415 - as above
+    from evaluator.rerunning import find_latest_done, find_sides, judge_rerun  # noqa: PLC0415 - as above
 
     again = _ended(registry, data.run)
     lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
-    original = _earlier(registry, again) if data.against is UNSET else _ended(registry, data.against)
+    skipped: tuple[str, ...] = ()
+    if data.against is UNSET:
+        latest = find_latest_done(registry.records, again.start.lock, again.id)
+        original, skipped = latest.run, latest.skipped
+    else:
+        original = _ended(registry, data.against)
     if original.start.lock != lock.id:
         raise InvalidInputError(
             f"{original.id} is a run of another lock, {original.start.lock}",
@@ -276,7 +282,8 @@ def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
             next_step="name a run of the same lock",
         )
     sides = find_sides(registry.records, lock, original, again)
-    return told.verdict_on_wire(judge_rerun(lock, original, again, registry.store, sides), original, again)
+    verdict = judge_rerun(lock, original, again, registry.store, sides)
+    return told.verdict_on_wire(replace(verdict, reported=(*verdict.reported, *skipped)), original, again)
 
 
 def _ended(registry: Registry, text: str) -> Run:
@@ -284,13 +291,3 @@ def _ended(registry: Registry, text: str) -> Run:
     if run.end is None:
         raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
     return run
-
-
-def _earlier(registry: Registry, run: Run) -> Run:
-    """The latest run of the same lock before it that is done."""
-    found = registry.records.list(lock=run.start.lock, outcome="done", before=run.id, limit=1)
-    if not found:
-        raise InvalidInputError(
-            f"no run of {run.start.lock} before {run.id} is done", next_step="name one to hold it against: against"
-        )
-    return registry.records.get(found[0].id)

@@ -9,10 +9,12 @@ import pytest
 
 from api.wire.runs import begun_on_wire, over_on_wire
 from api.wiring import Registry
+from evaluator import harness_releases
 from registry.lockfile import Lock, dump, read
 from registry.manifests.identity import content
 from tests.api.http.conftest import Client
 from tests.support.evidence import IDX, make_run
+from tests.support.releases import release
 from tests.support.variants import Variant, variant
 
 HARNESS = "a harness"
@@ -58,6 +60,44 @@ def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Cli
     refused = client.post("/v1/locks", json={"text": dump(forged.lock)})
     assert refused.status_code == 409, refused.text
     assert "dataset/digits@1.0.0 is published with other content" in refused.json()["detail"]
+
+
+def test_a_lock_that_names_a_released_harness_under_a_false_version_is_refused(
+    client: Client, published: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent as a text, and left to workers however it came to be stored."""
+    lock = published.lock
+    assert client.post("/v1/locks", json={"text": dump(lock)}).status_code == 201
+    monkeypatch.setattr(harness_releases, "RELEASES", {lock.harness.digest: "9.9.9"})
+    for refused in (
+        client.post("/v1/locks", json={"text": dump(lock)}),
+        client.post("/v1/jobs", json={"lock": lock.id, "isolation": "process"}),
+    ):
+        assert refused.status_code == 422, refused.text
+        assert "with the digest of harness 9.9.9" in refused.json()["detail"]
+
+
+def test_a_run_with_a_harness_that_nobody_released_is_marked_over_http(
+    client: Client, published: Variant, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quality too, although the client that ran it says nothing of it: its build may know the harness."""
+    lock = published.lock
+    registry.catalogue.put_lock(lock)
+    with monkeypatch.context() as known:
+        release(known, lock.harness)
+        run = make_run(lock, registry.store, isolation="container")
+    assert run.end is not None
+    assert not any(metric.self_reported for metric in run.end.metrics)
+    assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(run.start))).status_code == 201
+    path = f"/v1/runs/{run.id.removeprefix('run/')}"
+    recorded = client.put(f"{path}/end", json=msgspec.to_builtins(over_on_wire(run.end)))
+    for answer in (recorded, client.get(path)):
+        assert answer.status_code == 200, answer.text
+        metrics = answer.json()["end"]["metrics"]
+        assert "top1" in {metric["name"] for metric in metrics}
+        assert all(metric["self_reported"] for metric in metrics)
+    (listed,) = client.get("/v1/runs").json()["runs"]
+    assert all(metric["self_reported"] for metric in listed["end"]["metrics"])
 
 
 def test_a_lock_without_the_files_of_its_dataset_is_refused(client: Client, published: Variant) -> None:

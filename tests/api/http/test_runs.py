@@ -288,6 +288,24 @@ def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run],
     assert lock.id != Digest(other.id)
 
 
+def test_a_verdict_skips_damaged_runs_and_names_them(
+    client: Client, registry: Registry, runs: list[Run], lock: Lock
+) -> None:
+    at = NOON + timedelta(minutes=1)
+    damaged, again = (
+        replace(recorded(lock=lock.id).start, id=new_run_id(at + timedelta(seconds=number)), started_at=at)
+        for number in range(2)
+    )
+    for start in (damaged, again):
+        registry.records.start(start)
+        registry.records.finish(start.id, replace(ENDS[1] or DONE, ended_at=at + timedelta(minutes=1)))
+    damage_value(registry, registry.records.get(damaged.id))
+    answer = client.post("/v1/verdicts", json={"run": again.id})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["original"] == runs[-1].id
+    assert f"{damaged.id} was skipped: its record is damaged" in answer.json()["reported"]
+
+
 def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run]) -> None:
     """Kept answers too: the run was read before it was hidden."""
     failed = next(run for run in runs if run.end is not None and run.end.outcome == "failed")

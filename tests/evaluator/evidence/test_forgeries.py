@@ -37,6 +37,7 @@ from registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.recorded import NOON
+from tests.support.releases import release
 from tests.support.variants import variant
 
 REPORTED = {
@@ -74,11 +75,12 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 @pytest.fixture
-def lock(store: LocalStore) -> Lock:
+def lock(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> Lock:
     made = variant({"lock": CURRENT, "files": IDX, "request": {"metrics": ["top1", "top5", "latency", "throughput"]}})
     for manifest in made.manifests.values():
         for blob in (content(manifest), *made.files[manifest.kind].values()):
             store.put(io.BytesIO(blob))
+    release(monkeypatch, made.lock.harness)
     return made.lock
 
 

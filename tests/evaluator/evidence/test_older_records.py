@@ -22,6 +22,7 @@ from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
 from registry.metrics import DEFINITIONS
 from tests.support.evidence import IDX, make_run
+from tests.support.releases import release
 from tests.support.variants import variant
 
 LONG = "it fell: " + "x" * 20_000
@@ -98,6 +99,7 @@ def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(sto
 def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older_than_marks(
     has_stages: bool, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    release(monkeypatch, variant({}).lock.harness)
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details

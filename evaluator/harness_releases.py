@@ -1,0 +1,64 @@
+"""The harnesses that benchlock released, by the digest of their zipapp.
+
+A lock names its harness by digest and version, and whoever writes a lock can name any. A harness sees labels, so only a
+released one makes figures that decide something: those of any other harness are self-reported.
+
+To release a harness, raise ``VERSION`` in ``evaluator/harness/__init__.py`` with the change that needs it, and add the
+digest of the version before it here. That digest is of ``build_harness(sources)`` with the folder ``evaluator/harness``
+of the last commit of that version: ``git archive COMMIT evaluator/harness | tar -x -C FOLDER``.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from artifacts.digest import Digest, digest_bytes
+from artifacts.errors import IntegrityError
+from evaluator.harness import VERSION
+
+if TYPE_CHECKING:
+    from registry.lockfile import LockedHarness
+
+RELEASES: Final[Mapping[Digest, str]] = MappingProxyType(
+    {
+        Digest("sha256:4d1f74ab96efd803149849b010f084469f5143ec076d5b03b9ae0914b4962c4f"): "1.0.0",
+        Digest("sha256:f22a0a30610b11a3a151b2beba4f7b096d9b3debd8f541ad8d41a5b3732c46e7"): "1.1.0",
+        Digest("sha256:9ccb83f8eadfab6010a2a32d247da239646c0aa1a61a9e138aec0cc16cea14e4"): "1.2.0",
+    }
+)
+"""Versions of released harnesses by digest, without this build's own harness."""
+
+
+def is_released(harness: "LockedHarness") -> bool:
+    """Return whether a lock names a released harness, or this build's own, under the right version."""
+    return find_version(harness.digest) == harness.version
+
+
+def find_version(digest: Digest) -> str | None:
+    """Return the version of the released harness with this digest; None if there is none."""
+    return RELEASES.get(digest) or (VERSION if digest == _digest_own() else None)
+
+
+def check_version(harness: "LockedHarness") -> None:
+    """Raise if a lock names a released harness under the version of another one.
+
+    The version decides what a run must leave, so a false one would have its figures checked less.
+
+    Raises:
+        IntegrityError: The version is not the one that this harness was released with.
+    """
+    version = find_version(harness.digest)
+    if version not in (None, harness.version):
+        raise IntegrityError(
+            f"the lock names harness {harness.version} with the digest of harness {version}",
+            where=f"harness {harness.version}",
+            next_step="lock the request again; this lock was made by hand",
+        )
+
+
+@lru_cache(maxsize=1)
+def _digest_own() -> Digest:
+    from evaluator.harness_archive import build_harness  # noqa: PLC0415 - most commands ask about no run
+
+    return digest_bytes(build_harness())

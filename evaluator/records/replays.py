@@ -1,0 +1,75 @@
+"""Runs whose raw samples are those of another run: one measurement under several ids counts once.
+
+Samples have the nanoseconds of every call and of the warm-up, so two measurements never leave equal ones. A run of the
+scenario ``accuracy`` leaves none, and its results may repeat.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from artifacts.digest import Digest
+from artifacts.errors import IntegrityError
+from evaluator.records.runs import Run, RunEnd, RunId
+from evaluator.records.tables import run_blobs, runs
+
+SAMPLES: Final = "samples"
+"""The role of the blob with the raw samples of a timed phase."""
+
+
+class ReplayedRunError(IntegrityError):
+    """The samples of a run are recorded as those of another run of the same lock."""
+
+
+def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd) -> None:
+    """Raise if another run of the lock has the samples of this one.
+
+    Results name their lock, so those of another lock contradict the record already.
+
+    Raises:
+        ReplayedRunError: There is such a run.
+    """
+    samples = end.blobs.get(SAMPLES)
+    if samples is None:
+        return
+    query = (
+        select(runs.c.id)
+        .join(run_blobs, run_blobs.c.run == runs.c.id)
+        .where(runs.c.lock == lock, runs.c.id != run)
+        .where(run_blobs.c.role == SAMPLES, run_blobs.c.digest == samples.digest)
+    )
+    other = connection.execute(query.limit(1)).scalar()
+    if other is not None:
+        raise ReplayedRunError(
+            f"{run} has the samples of {other}: one measurement cannot be two runs",
+            where=run,
+            next_step="run the lock again (`benchlock run`): each run measures anew",
+        )
+
+
+def is_replay(run: Run, other: Run) -> bool:
+    """Return whether two runs of different ids have the same samples."""
+    samples = _samples(run)
+    return run.id != other.id and samples is not None and samples == _samples(other)
+
+
+def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """Return the runs, of those with the same samples the earliest alone; and a sentence on each of the others."""
+    measured = tuple(measured)
+    first: dict[tuple[Digest, Digest], RunId] = {}
+    for run in sorted(measured, key=lambda run: run.id):
+        if (samples := _samples(run)) is not None:
+            first.setdefault((run.start.lock, samples), run.id)
+    replays: dict[RunId, RunId] = {}
+    for run in measured:
+        samples = _samples(run)
+        if samples is not None and (original := first[run.start.lock, samples]) != run.id:
+            replays[run.id] = original
+    kept = tuple(run for run in measured if run.id not in replays)
+    return kept, tuple(f"{run} has the samples of {original}, so they count once" for run, original in replays.items())
+
+
+def _samples(run: Run) -> Digest | None:
+    blob = None if run.end is None else run.end.blobs.get(SAMPLES)
+    return None if blob is None else blob.digest

@@ -1,0 +1,138 @@
+"""One measurement under several ids is refused, and where it is recorded already it counts once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from artifacts.digest import Descriptor, digest_bytes
+from artifacts.errors import IntegrityError, InvalidInputError
+from evaluator.comparing import compare_runs
+from evaluator.records.records import Records, keep_imported
+from evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays
+from evaluator.records.runs import Run, RunEnd, new_run_id
+from evaluator.rerunning import find_sides, judge_rerun
+from registry.catalogue.database import writing
+from registry.catalogue.tables import locks
+from registry.lockfile import Lock
+from tests.support.recorded import DONE, NOON, metric, recorded
+from tests.support.variants import variant
+
+LOCK = variant({"request": {"metrics": ["latency"], "equivalence": {"latency_p50": 0.05}}}).lock
+OTHER = variant({"request": {"metrics": ["latency"], "seed": 9}}).lock
+SOME, MORE = (Descriptor(digest_bytes(text), 5) for text in (b"some samples", b"other samples"))
+
+
+@pytest.fixture
+def records(database: Engine) -> Records:
+    with writing(database) as connection:
+        for lock in (LOCK, OTHER):
+            columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
+            connection.execute(insert(locks).values(columns))
+    return Records(database)
+
+
+def timed(samples: Descriptor | None, minutes: int, lock: Lock = LOCK) -> Run:
+    at = NOON + timedelta(minutes=minutes)
+    blobs = {"result": SOME} | ({} if samples is None else {SAMPLES: samples})
+    metrics = (metric("latency_p50", 0.002 + minutes / 1e6),)
+    end = replace(
+        DONE,
+        metrics=metrics,
+        blobs=blobs,
+        packages={"numpy": "2"},
+        timings={"run": 1.0},
+        ended_at=at + timedelta(minutes=1),
+    )
+    run = recorded(end, lock=lock.id)
+    return replace(run, start=replace(run.start, id=new_run_id(at), started_at=at))
+
+
+def finish(records: Records, run: Run) -> None:
+    records.start(run.start)
+    assert run.end is not None
+    records.finish(run.id, run.end)
+
+
+def take(records: Records, run: Run) -> None:
+    with writing(records._engine) as connection:
+        keep_imported(connection, run, NOON)
+
+
+@pytest.mark.databases
+@pytest.mark.parametrize("keep", [finish, take])
+def test_a_run_with_the_samples_of_another_one_is_refused(
+    keep: Callable[[Records, Run], None], records: Records
+) -> None:
+    first = timed(SOME, 0)
+    finish(records, first)
+    with pytest.raises(ReplayedRunError, match=f"has the samples of {first.id}") as caught:
+        keep(records, timed(SOME, 1))
+    assert isinstance(caught.value, IntegrityError)
+    keep(records, timed(MORE, 2))
+    take(records, first)  # the same run again changes nothing
+    assert records.get(first.id).end == first.end
+
+
+def test_runs_without_samples_may_be_equal(records: Records) -> None:
+    """Those of the scenario ``accuracy``: their results may be the same to the byte."""
+    for minutes in range(3):
+        finish(records, timed(None, minutes))
+    assert len(records.list()) == 3
+
+
+def test_samples_of_another_lock_are_left_to_the_comparison_with_the_blobs(records: Records) -> None:
+    finish(records, timed(SOME, 0))
+    finish(records, timed(SOME, 1, OTHER))
+    assert len(records.list()) == 2
+
+
+def test_the_earliest_of_equal_runs_is_kept_and_the_others_are_named() -> None:
+    first, later, other, without = timed(SOME, 0), timed(SOME, 1), timed(MORE, 2), timed(None, 3)
+    kept, sentences = drop_replays([later, without, other, first])
+    assert kept == (without, other, first)
+    assert sentences == (f"{later.id} has the samples of {first.id}, so they count once",)
+
+
+def test_a_replay_that_is_recorded_counts_once_in_a_comparison() -> None:
+    """It was recorded before replays were refused."""
+    first, later, other = timed(SOME, 0), timed(SOME, 1), timed(MORE, 2, OTHER)
+    found = compare_runs([(LOCK, first), (OTHER, other), (LOCK, later)])
+    assert [run.id for arm in found.arms for run in arm.runs] == [first.id, other.id]
+    assert found.replays == (f"{later.id} has the samples of {first.id}, so they count once",)
+    with pytest.raises(InvalidInputError, match="one measurement alone"):
+        compare_runs([(LOCK, first), (LOCK, later)])
+
+
+def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, later, again = timed(SOME, 0), timed(SOME, 1), timed(MORE, 2)
+    with monkeypatch.context() as before:
+        before.setattr("evaluator.records.records.refuse_replay", lambda *_: None)
+        for run in (first, later, again):
+            finish(records, run)
+    found = find_sides(records, LOCK, later, again)
+    assert [run.id for run in found.originals] == [first.id]
+    assert [run.id for run in found.reruns] == [again.id]
+    assert found.replays == (f"{later.id} has the samples of {first.id}, so they count once",)
+
+
+def test_a_run_is_not_judged_against_its_own_replay(tmp_path: object) -> None:
+    with pytest.raises(InvalidInputError, match="the same measurement under another id"):
+        judge_rerun(LOCK, timed(SOME, 0), timed(SOME, 1), tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_failed_run_may_not_repeat_samples_either(records: Records) -> None:
+    finish(records, timed(SOME, 0))
+    again = timed(SOME, 1)
+    assert again.end is not None
+    failed = RunEnd(
+        outcome="failed",
+        failure_class="crash",
+        failure_message="it fell",
+        blobs=again.end.blobs,
+        ended_at=again.end.ended_at,
+    )
+    with pytest.raises(ReplayedRunError):
+        finish(records, replace(again, end=failed))

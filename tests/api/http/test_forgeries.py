@@ -25,6 +25,7 @@ from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.queues import BOOT, CPU, facts, machine
 from tests.support.recorded import NOON
+from tests.support.releases import release
 from tests.support.variants import variant
 
 Send = Callable[[Document], httpx.Response]
@@ -32,8 +33,9 @@ STARTS = ("id", "lock", "isolation", "platform", "image_id")
 
 
 @pytest.fixture
-def lock(registry: Registry) -> Lock:
+def lock(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Lock:
     made = variant({"lock": CURRENT, "files": IDX})
+    release(monkeypatch, made.lock.harness)
     made.publish(registry.catalogue, registry.store)
     registry.catalogue.put_lock(made.lock)
     return made.lock
@@ -84,6 +86,20 @@ def test_every_forged_field_of_an_end_is_refused(
     answer = send(end_of(document))
     assert answer.status_code == 200, answer.text
     assert registry.records.get(run.id).end == run.end
+
+
+@pytest.mark.parametrize("sender", ["client", "worker"])
+def test_a_run_that_is_posted_again_under_another_id_is_refused(
+    client: Client, registry: Registry, run: Run, document: Document, sender: str
+) -> None:
+    first = by_client(client, run)(end_of(document))
+    assert first.status_code == 200, first.text
+    again = replace(run, start=replace(run.start, id=new_run_id(NOON)))
+    send = by_client(client, again) if sender == "client" else by_worker(client, again, registry)
+    refused = send(end_of(document))
+    assert refused.status_code == 422, refused.text
+    assert f"{again.id} has the samples of {run.id}" in refused.json()["detail"]
+    assert registry.records.get(again.id).end is None
 
 
 @pytest.mark.parametrize(

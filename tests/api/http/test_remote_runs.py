@@ -33,8 +33,8 @@ def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, m
         for before in (None, *ids):
             for limit in (1, 3, 100):
                 for outcome in (None, "cancelled"):
-                    page = remote.list_entries(lock=lock.id, outcome=outcome, before=before, limit=limit)  # type: ignore[arg-type]
-                    own = registry.records.list_entries(lock=lock.id, outcome=outcome, before=before, limit=limit)  # type: ignore[arg-type]
+                    page = remote.list_entries(lock=lock.id, outcome=outcome, before=before, limit=limit)
+                    own = registry.records.list_entries(lock=lock.id, outcome=outcome, before=before, limit=limit)
                     assert [one.id for one in page] == [one.id for one in own], (before, limit, outcome)
         assert [one.id for one in remote.list_entries(before=ids[3], limit=100)] == ids[2::-1]
     registry.database.dispose()

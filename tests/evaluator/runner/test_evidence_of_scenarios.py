@@ -1,19 +1,23 @@
 """The real harness leaves, in every scenario, what the table of requirements says; its records are verified."""
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from artifacts.errors import InvalidInputError
 from evaluator.evidence.examination import Examiner
 from evaluator.evidence.requirements import check_requirements, requirements_of
+from evaluator.harness.loadgen_log import SEPARATOR
 from evaluator.records.runs import Run
 from registry.lockfile import Lock, dump
-from tests.evaluator.runner.evaluation import SCENARIO, Evaluation
+from tests.evaluator.runner.evaluation import LIMITS, SCENARIO, Evaluation
 from tests.evaluator.runner.test_execute import Bench, bare, bench  # noqa: F401
 
 PIPELINE = ("pipeline_latency_p50", "pipeline_throughput")
@@ -86,3 +90,39 @@ def _drop_column(path: Path, column: str, folder: Path) -> Path:
         metadata = file.metadata()
     save_file(kept, folder / "columns", metadata)
     return folder / "columns"
+
+
+def test_a_peak_follows_from_the_logs_of_all_its_probes(bench: Bench, bare: Evaluation, tmp_path: Path) -> None:  # noqa: F811
+    """A call sleeps for 2 milliseconds: all at once, 460 queries take three times the bound on every machine."""
+    bare.predictor = "cheating"  # an honest one, without `cheat.json`
+    settings = {"min_queries": 460, "min_duration": 0, "target_qps": 400, "target_latency": 0.3, "warmup": 3}
+    bare.scenario = {"name": "server", "seeds": SCENARIO["seeds"], **settings}
+    lock = bench.stored(bare.lock(metrics=("peak_qps",), limits=structs.replace(LIMITS, seconds=600)))
+    run = bench.runner(None).run(lock, isolation="process")
+    assert run.end is not None
+    assert run.end.outcome == "done", run.end.failure_message
+    examiner = Examiner(bench.store, tmp_path / "home", lambda _: dump(lock))
+    assert examiner.compare(run, again=True).reasons == ()
+    (peak,) = (metric for metric in run.end.metrics if metric.name == "peak_qps")
+    result = json.loads(bench.store.path(run.end.blobs["result"].digest).read_bytes())
+    probes = result["peak"]["probes"]
+    assert peak.value == result["peak"]["qps"]
+    logs = bench.store.path(run.end.blobs["peak-loadgen-detail"].digest).read_bytes().split(SEPARATOR)[1:]
+    assert len(logs) == len(probes) - 1
+
+    def reasons(role: str, content: bytes) -> str:
+        assert run.end is not None
+        forged = {**run.end.blobs, role: bench.store.put(io.BytesIO(content))}
+        status = examiner.compare(replace(run, end=replace(run.end, blobs=forged)), again=True)
+        assert status.state == "contradicted"
+        return " ".join(status.reasons)
+
+    def joined(parts: list[bytes]) -> bytes:
+        return SEPARATOR + SEPARATOR.join(parts)
+
+    assert f"{len(logs)} probes, and left {len(logs) - 1} logs" in reasons("peak-loadgen-detail", joined(logs[:-1]))
+    assert "log 1" in reasons("peak-loadgen-detail", joined([logs[-1], *logs[1:]]))
+    for name in ("completed_qps", "queries"):
+        forged = json.loads(json.dumps(result))
+        forged["peak"]["probes"][-1][name] += 1
+        assert f"a probe's {name}" in reasons("result", json.dumps(forged).encode())

@@ -1,4 +1,4 @@
-"""A matrix that cheats as ``cheat.json`` says: ``{"how": ...}``. An honest call takes two milliseconds.
+"""A matrix that cheats as ``cheat.json`` says, if there is one: ``{"how": ...}``. An honest call takes 2 milliseconds.
 
 ``cache`` answers what it was asked before from memory, ``last`` what it was asked just before. The others do no work:
 ``shirk`` where it is timed, ``late`` once it was asked three hundred times, ``batched`` of several samples at once,
@@ -60,4 +60,5 @@ class Cheating:
 
 
 def load(folder: Path, model: Any, place: Any) -> Cheating:  # noqa: ANN401, ARG001 - the harness's own types
-    return Cheating(folder, json.loads((folder / "cheat.json").read_bytes())["how"])
+    cheat = folder / "cheat.json"
+    return Cheating(folder, json.loads(cheat.read_bytes())["how"] if cheat.exists() else "honest")

@@ -18,7 +18,7 @@ from artifacts.progress import Progress
 from artifacts.store import BlobStore
 from evaluator.evidence.examination import find_reasons
 from evaluator.evidence.status import EvidenceStatus, refuse_unverified
-from evaluator.records.documents import check_fit, check_past, decode_run, encode_run
+from evaluator.records.documents import check_fit, check_past, decode_run, encode_run, remove_marks_of_reading
 from evaluator.records.records import keep_imported
 from evaluator.records.runs import Run, RunId, check_end
 from evaluator.runner.agreement import check_agreement
@@ -119,7 +119,10 @@ def create_bundle(
     roots = [Root(LOCK_TYPE, dump(lock).encode(), parts_of_lock(lock, platforms, store))]
     if run is not None:
         refuse_unverified(run.id, run.evidence)
-        content, parts = encode_run(run), {part.blob.digest: part for part in _parts_of_run(run)}
+        content, parts = (
+            encode_run(remove_marks_of_reading(run)),
+            {part.blob.digest: part for part in _parts_of_run(run)},
+        )
         roots.append(Root(RUN_TYPE, content, tuple(parts.values())))
     file = write_bundle(path, roots, store, progress)
     return Created(file, platforms, len({part.blob.digest for root in roots for part in root.parts}))

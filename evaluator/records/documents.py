@@ -90,10 +90,16 @@ def encode_run(run: Run) -> bytes:
     return canonical(_document(run.start, run.end))
 
 
+def remove_marks_of_reading(run: Run) -> Run:
+    """Return the run without the marks that a reader added to a record that states none."""
+    if run.end is None or SELF_REPORTED in run.end.details:
+        return run
+    metrics = tuple(replace(metric, self_reported=False) for metric in run.end.metrics)
+    details = mark_calls(run.end.details, self_reported=False)
+    return replace(run, end=replace(run.end, metrics=metrics, details=details))
+
+
 def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
-    details = end.details
-    if SELF_REPORTED not in details:  # then whoever read the record has marked it
-        details = mark_calls(details, self_reported=False)
     ended = {
         "outcome": end.outcome,
         "failure_class": end.failure_class,
@@ -102,7 +108,7 @@ def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
         "packages": dict(end.packages),
         "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
         "timings": dict(end.timings),
-        "details": dict(details),
+        "details": dict(end.details),
         "ended_at": moment(end.ended_at),
     }
     names = ("id", "lock", "attempt", "isolation", "image_id")

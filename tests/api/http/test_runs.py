@@ -293,8 +293,8 @@ def test_a_verdict_skips_damaged_runs_and_names_them(
 ) -> None:
     at = NOON + timedelta(minutes=1)
     damaged, again = (
-        replace(recorded(lock=lock.id).start, id=new_run_id(at + timedelta(seconds=number)), started_at=at)
-        for number in range(2)
+        replace(recorded(lock=lock.id).start, id=new_run_id(begun), started_at=begun)
+        for begun in (at, at + timedelta(seconds=1))
     )
     for start in (damaged, again):
         registry.records.start(start)

@@ -18,6 +18,7 @@ from evaluator.records.runs import Run
 from registry.lockfile import Lock
 from registry.manifests.identity import content
 from tests.support.evidence import CURRENT, make_run
+from tests.support.releases import release
 from tests.support.variants import variant
 
 SAMPLES = 10_000
@@ -26,6 +27,11 @@ FILES = {
     "dataset/images.idx": bytes([0, 0, 8, 3, *_COUNT, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4 * SAMPLES),
     "dataset/labels.idx": bytes([0, 0, 8, 1, *_COUNT]) + bytes(number % 3 for number in range(SAMPLES)),
 }
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, variant({"lock": CURRENT}).lock.harness)
 
 
 @pytest.fixture

@@ -119,10 +119,8 @@ def create_bundle(
     roots = [Root(LOCK_TYPE, dump(lock).encode(), parts_of_lock(lock, platforms, store))]
     if run is not None:
         refuse_unverified(run.id, run.evidence)
-        content, parts = (
-            encode_run(remove_marks_of_reading(run)),
-            {part.blob.digest: part for part in _parts_of_run(run)},
-        )
+        content = encode_run(remove_marks_of_reading(run))
+        parts = {part.blob.digest: part for part in _parts_of_run(run)}
         roots.append(Root(RUN_TYPE, content, tuple(parts.values())))
     file = write_bundle(path, roots, store, progress)
     return Created(file, platforms, len({part.blob.digest for root in roots for part in root.parts}))

@@ -298,7 +298,9 @@ def test_a_verdict_skips_damaged_runs_and_names_them(
     )
     for start in (damaged, again):
         registry.records.start(start)
-        registry.records.finish(start.id, replace(ENDS[1] or DONE, ended_at=at + timedelta(minutes=1)))
+        done = next(end for end in ENDS if end is not None and end.metrics)
+        blobs = {"log": next(iter(done.blobs.values()))}  # predictions would be read
+        registry.records.finish(start.id, replace(done, blobs=blobs, ended_at=at + timedelta(minutes=1)))
     damage_value(registry, registry.records.get(damaged.id))
     answer = client.post("/v1/verdicts", json={"run": again.id})
     assert answer.status_code == 200, answer.text

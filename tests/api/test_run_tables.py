@@ -27,6 +27,7 @@ from evaluator.statistics.units import in_unit
 from registry.lockfile import dump
 from registry.manifests.model import Model
 from tests.support.recorded import DONE, NOON, recorded
+from tests.support.releases import release
 from tests.support.variants import variant
 
 CLAIMED = variant({
@@ -54,7 +55,7 @@ END = dataclasses.replace(
     details=DETAILS,
     timings={"verification": 0.2, "run": 1.5},
     packages={"numpy": "2.4.0"},
-    blobs={"samples": Descriptor(digest_bytes(b"s"), 7200)},
+    blobs={"pipeline-samples": Descriptor(digest_bytes(b"s"), 7200)},
 )
 
 INVALID = dataclasses.replace(
@@ -75,6 +76,11 @@ INVALID = dataclasses.replace(
     },
 )
 WHY = "its bound of latency was missed: 464 of 470 queries took longer than 100 µs, 1 % may"
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, LOCK.harness)
 
 
 def run(end: RunEnd | None = END) -> Run:

@@ -14,6 +14,7 @@ from registry.lockfile import LockedDataset
 from registry.manifests.identity import content
 from registry.manifests.model import Claim, ClaimDataset, Model
 from tests.support.recorded import DONE, recorded
+from tests.support.releases import release
 from tests.support.variants import variant
 
 ON = {"name": "digits", "version": "^1.0", "split": "test"}
@@ -165,8 +166,9 @@ def test_a_metric_that_the_scenario_cannot_give_is_told_from_one_that_was_not_me
     assert (unmeasured.possible, unmeasured.reason) == (True, "this run did not measure throughput" + ADD)
 
 
-def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged() -> None:
+def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     claimed = variant({"model": {"claims": [{"metric": "latency_p50", "value": 0.002, "tolerance": 1, "dataset": ON}]}})
+    release(monkeypatch, claimed.lock.harness)
     store = MemoryStore()
     for manifest in claimed.manifests.values():
         store.put(io.BytesIO(content(manifest)))

@@ -110,7 +110,7 @@ def _run(lock: Digest, number: int) -> Run:
             Metric("latency_p50", value * 4, "s", "lower", 500, Interval(None, None), 1, 8),
         ),
         packages={"numpy": "2.3.5", "onnxruntime": "1.31.1"},
-        blobs={"predictions": BLOB, "samples": BLOB},
+        blobs={"predictions": BLOB, "result": BLOB},
         timings={"prepare": 1.5, "measure": 20.25},
         details={"batches": [1, 8], "warm_up": 10},
     )

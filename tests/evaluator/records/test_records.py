@@ -75,7 +75,7 @@ def end(**changes: Any) -> RunEnd:  # noqa: ANN401 - fields of any type
         ended_at=NOON + timedelta(minutes=1, microseconds=1),
         metrics=(P99, TOP1),
         packages={"numpy": "2.4.0", "onnxruntime": "1.31.1"},
-        blobs={"predictions": Descriptor(digest_bytes(b"p"), 1), "samples": Descriptor(digest_bytes(b"ss"), 2)},
+        blobs={"predictions": Descriptor(digest_bytes(b"p"), 1), "quality": Descriptor(digest_bytes(b"ss"), 2)},
         timings={"verify": 0.25, "accuracy": 3.0},
         details={"loadgen": {"valid": True, "errors": []}},
     )

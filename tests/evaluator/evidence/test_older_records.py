@@ -33,6 +33,11 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "blobs")
 
 
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, variant({}).lock.harness)
+
+
 def made(store: LocalStore, tmp_path: Path) -> tuple[Run, Examiner, Lock]:
     kept = variant({"files": IDX, "request": {"metrics": ["top1", "latency"]}})
     for manifest in kept.manifests.values():
@@ -99,7 +104,6 @@ def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(sto
 def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older_than_marks(
     has_stages: bool, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release(monkeypatch, variant({}).lock.harness)
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details

@@ -85,10 +85,11 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
         except Failure as error:
             failure = {"class": error.kind, "message": error.message, "phase": phase}
             break
+    threads: dict[str, int] = {}
     device: str | None = None
     for phase, report in reports.items():
         if "threads" in report:
-            device = report["device"]
+            threads, device = report["threads"], report["device"]
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
     first = reports.get("accuracy", reports.get("golden", {}))
@@ -106,17 +107,9 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
         "loadgen": performance.get("loadgen"),
         "audits": _audits(reports),
         "peak": reports.get("peak", {}).get("peak"),
-        "environment": description(job.threads, _threads(reports), device),
+        "environment": description(job.threads, threads, device),
         "timings": timings,
     }
-
-
-def _threads(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Return the thread counts of the last phase that loads the model; under its name where the pipeline has others."""
-    known = {phase: report["threads"] for phase, report in reports.items() if "threads" in report}
-    pipeline = known.pop("pipeline", {})
-    threads = dict(list(known.values())[-1]) if known else {}
-    return threads | {f"pipeline.{name}": count for name, count in pipeline.items() if threads.get(name) != count}
 
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from registry.conversion import convert
 from registry.inspection.code import model_reasons
 from registry.inspection.content import Content, with_trees
 from registry.inspection.kinds import inspect
+from registry.inspection.models import is_graph
 from registry.manifests import Manifest, Model
 from registry.problems import Problems
 from registry.yaml import Document
@@ -43,7 +44,7 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
     assert isinstance(model, Model)
     for path in (path for named in arguments["paths"] for path in content.inside(named)):
         with content.open(path, path) as stream:
-            found = model_reasons(stream, path, content.size(path), model.format)
+            found = model_reasons(stream, path, content.size(path), model.format, is_graph=is_graph(model, path))
         if found:
             what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
             step = "ask its author for the weights alone, or for unsafe: true in the manifest"

@@ -59,7 +59,9 @@ def reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_reasons(meter_stream(stream), torchscript=torchscript, depth=0)))
 
 
-def model_reasons(stream: BinaryIO, path: str, size: int, model_format: str) -> tuple[str, ...]:
+def model_reasons(
+    stream: BinaryIO, path: str, size: int, model_format: str, *, is_graph: bool = True
+) -> tuple[str, ...]:
     """Return why a file of a model would run code, when it is read or as an operation of its graph.
 
     Args:
@@ -67,16 +69,17 @@ def model_reasons(stream: BinaryIO, path: str, size: int, model_format: str) -> 
         path: Where it lies inside the model.
         size: Its bytes.
         model_format: The model's ``format``.
+        is_graph: Whether the framework takes the file, or a tree that it lies in, for the model's graph.
     """
     found = list(reasons(stream, torchscript=model_format == "torchscript"))
     try:
-        operations = _code_operations(stream, path, size, model_format)
+        operations = _code_operations(stream, path, size, model_format) if is_graph else ()
     except (MalformedError, *_UNREADABLE) as error:
         operations = ()
         found.append(f"has operations that cannot be looked into: {error}")
     if operations:
         found.append(f"has operations that reach files, processes or Python: {', '.join(operations)}")
-    if posixpath.basename(path) in _UNREAD_SAVED_MODELS:
+    if is_graph and posixpath.basename(path) in _UNREAD_SAVED_MODELS:
         found.append("is a SavedModel in a form that nobody looks into")
     return tuple(found)
 

@@ -75,13 +75,21 @@ def read_graph(model: Model, content: Content) -> FoundGraph | None:
     return None
 
 
+def is_graph(model: Model, path: str) -> bool:
+    """Return whether a file is the graph of a model, or lies in the tree that is its graph."""
+    graphs = (file.path for file in model.files if file.role == "graph")
+    return any(path == graph or (graph.endswith("/") and path.startswith(graph)) for graph in graphs)
+
+
 def _check_file(model: Model, path: str, content: Content, where: str) -> None:
     if path.endswith(".safetensors"):
         _read(read_header, (path, "safetensors file"), content, where)
         return
     with content.open(path, where) as stream:
         size = content.size(path)
-        found = () if model.unsafe is True else model_reasons(stream, path, size, model.format)
+        found: tuple[str, ...] = ()
+        if model.unsafe is not True:
+            found = model_reasons(stream, path, size, model.format, is_graph=is_graph(model, path))
         broken = next(faults(stream), None)
     if found:
         what = f"{path} executes code when it is read: it {'; it '.join(found)}"

@@ -21,10 +21,14 @@ _TENSORFLOW = re.compile(
 """``SaveV2``, ``RestoreV2`` and what goes with them are in every SavedModel, and read and write checkpoints alone."""
 _FLEX = "Flex"
 """What TFLite says before the name of an operation of TensorFlow."""
+_DOT = rb"(?:\s|\\|#[^\n]*+\n)*+\.(?:\s|\\|#[^\n]*+\n)*+"
+"""A dot, and what may stand around it."""
 _TORCHSCRIPT = re.compile(
     rb"\b(?:from_file|load_tensor|rpc_sync|rpc_async|rpc_remote|_c10d_functional|symm_mem)\b"
-    rb"|\btorch\s*\.\s*classes\b|\bsave\b(?!\s*:)"
+    rb"|\btorch" + _DOT + rb"classes\b(?!" + _DOT + rb"(?:quantized|xnnpack)\b)"
+    rb"|\b(?:torch|aten)" + _DOT + rb"save\b"
 )
+"""Names that make TorchScript code. Packed weights of quantized layers are classes of PyTorch's own."""
 _INSIDE: dict[str, dict[int, str]] = {
     "saved_model": {2: "meta_graph"},
     "meta_graph": {2: "graph"},
@@ -59,7 +63,7 @@ def _select(operations: Iterable[str]) -> tuple[str, ...]:
 
 def torchscript_operations(source: bytes) -> tuple[str, ...]:
     """Return the names in a source file of TorchScript that make it code."""
-    return tuple(sorted({match.group().decode() for match in _TORCHSCRIPT.finditer(source)}))
+    return tuple(sorted({re.sub(_DOT, b".", match.group()).decode() for match in _TORCHSCRIPT.finditer(source)}))
 
 
 def _operations(message: Message, of_type: str) -> Iterator[str]:

@@ -295,9 +295,20 @@ GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
     "TorchScript that maps a file": (
         "torchscript", "m.pt", torchscript('return torch.from_file("/f", True, 5)'), (f"{REACHING}from_file",)
     ),
-    "TorchScript that saves": ("torchscript", "m.pt", torchscript('ops.aten.save(x, "f")'), (f"{REACHING}save",)),
+    "TorchScript that saves": (
+        "torchscript", "m.pt", torchscript('ops.aten.save(x, "f")'), (f"{REACHING}aten.save",)
+    ),
     "TorchScript that saves by another name": (
-        "torchscript", "m.pt", torchscript("f = torch. save"), (f"{REACHING}save",)
+        "torchscript", "m.pt", torchscript("f = torch # it\n  . \\\n  save"), (f"{REACHING}torch.save",)
+    ),
+    "TorchScript with classes of its author": (
+        "torchscript", "m.pt", torchscript("x : __torch__.torch.classes.mine.Reader"), (f"{REACHING}torch.classes",)
+    ),
+    "TorchScript of quantized layers": (
+        "torchscript", "m.pt", torchscript("x : __torch__.torch.classes.quantized.LinearPackedParamsBase"), ()
+    ),
+    "TorchScript that calls something save": (
+        "torchscript", "m.pt", torchscript('save = self.save(x)\n  raise Exception("cannot save state")'), ()
     ),
     "TorchScript in its oldest form": ("torchscript", "m.pt", torchscript("return x", "m/model.json"), (OLD,)),
     "an exported program": ("torch-export", "m.pt2", (MODELS / "digits.pt2").read_bytes(), ()),

@@ -14,6 +14,7 @@ from registry.locks import is_labelled
 from registry.manifests import Dataset
 from registry.publishing import publish, rehearse_all
 from tests.registry.test_publishing import DATASET, MODEL, PICTURES
+from tests.support.digits import DIGITS
 from tests.support.graphs import GRAPH
 
 Author = Callable[..., Draft]
@@ -52,6 +53,21 @@ def test_golden_tensors_that_fit_are_published(author: Author, catalogue: Catalo
     assert problems(author, catalogue, WITH_GOLDEN, npz(**ARRAYS)) == []
     without = {name: value for name, value in ARRAYS.items() if not name.startswith("input/")}
     assert problems(author, catalogue, WITH_GOLDEN, npz(**without)) == []
+
+
+def test_golden_tensors_beside_a_graph_are_no_graph(author: Author, catalogue: Catalogue) -> None:
+    models = DIGITS / "models"
+    text = (models / "digits-tflite.yaml").read_text().replace("../data/", "./")
+    text = text.replace("files:\n", "files:\n  - {path: golden.npz, role: golden, source: ./golden.npz}\n")
+    files = {
+        "digits.tflite": (models / "digits.tflite").read_bytes(),
+        "labels.txt": (DIGITS / "data" / "labels.txt").read_bytes(),
+        "golden.npz": npz(**{
+            "raw/serving_default_input:0/0": np.zeros(100, np.uint8),
+            "output/StatefulPartitionedCall:0": np.zeros((1, 10), np.float32),
+        }),
+    }  # fmt: skip
+    rehearse_all([author(text, files)], catalogue)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ Where samples are known before they are asked for (``offline``), others prepare 
 several come together (``multi_stream``), as many threads as processors prepare them at once.
 """
 
-import math
 import time
 from array import array
 from collections.abc import Iterator, Sequence
@@ -15,16 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import predictors
 from ..account import describe_account, describe_phase
 from ..accuracy import threads_ahead
 from ..ahead import Ahead
 from ..audits import check_answers
-from ..failures import failing
 from ..job import Job
 from ..pipeline import Prediction, Prepared
 from ..predictions import PREDICTIONS
-from ..predictors.accelerators import CPU
 from ..scenarios import Offline, Queried, Server, samples_per_query
 from .accounts import columns_of
 from .meter import Meter, save
@@ -85,31 +81,6 @@ class Whole:
         prepare, rest = int(fastest[0]), int(fastest[1:].sum())
         return max(prepare / self.workers, rest) / 1e9 if self._overlapped and self.workers else (prepare + rest) / 1e9
 
-    def predicting_threads(self, units: Sequence[Sequence[int]]) -> int:
-        """Return how many threads the model needs to keep up with the threads that prepare its samples.
-
-        All of them share as many processors as the job has. A model with more threads than its share of the work
-        spends them on waiting for each other.
-
-        Args:
-            units: The samples of some units, whose CPU time says what the shares are.
-        """
-        most = self._stage.job.threads
-        if not (self._overlapped and self.workers):
-            return most
-        clock, spent = time.process_time_ns, []
-        with self._stage.timings.of("estimate"), failing("predict", "warm-up"):
-            for indices in units:
-                start = clock()
-                unit = self._prepare(indices)
-                between = clock()
-                self._answer(unit)
-                spent.append((between - start, clock() - between))
-        self._stage.session.restart()
-        prepare, predict = map(float, np.median(spent, axis=0))
-        share = most * predict / max(1.0, prepare + predict)
-        return min(most, max(1, math.ceil(share)))
-
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         rows = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES))
         return {name: rows[:, place].copy() for place, name in enumerate(_STAGES)}
@@ -161,11 +132,14 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """
     scenario = job.scenario
     assert isinstance(scenario, Queried)
-    stage, whole, warmup, threads = _open(job, folder, job.threads)
-    if threads < job.threads and job.device == CPU and predictors.sets_threads(job.model):
-        stage.predictor.close()
-        stage, whole, warmup, _ = _open(job, folder, threads)
+    overlapped = isinstance(scenario, Offline)
+    stage = open_stage("pipeline", job, folder, shared=overlapped)
     size = per_unit(stage, scenario)
+    whole = Whole(stage, size, overlapped=overlapped)
+    total = len(stage.samples)
+    units = [[number % total for number in range(start, start + size)] for start in spread(stage)]
+    warmup = warm_up(stage, partial(whole.at_once, units[0]))
+    estimate(stage, [partial(whole.at_once, unit) for unit in units])
     meter = Meter(stage.predictor, job.threads)
     log = drive(stage, meter, whole, whole.seconds(), output / LOGS)
     columns, agreed = columns_of(meter, scenario, log, output / LOGS)
@@ -187,22 +161,3 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "audits": {"answers": audit},
         **stage.report(),
     }
-
-
-def _open(job: Job, folder: Path, threads: int) -> tuple[Stage, Whole, list[int], int]:
-    """Load the model with ``threads`` threads, and call it until the times of a unit are known.
-
-    Returns:
-        The stage, its work, the nanoseconds of each call for warm-up, and how many threads the model needs.
-    """
-    scenario = job.scenario
-    assert isinstance(scenario, Queried)
-    overlapped = isinstance(scenario, Offline)
-    stage = open_stage("pipeline", job, folder, shared=overlapped, threads=threads)
-    size = per_unit(stage, scenario)
-    whole = Whole(stage, size, overlapped=overlapped)
-    total = len(stage.samples)
-    units = [[number % total for number in range(start, start + size)] for start in spread(stage)]
-    warmup = warm_up(stage, partial(whole.at_once, units[0]))
-    estimate(stage, [partial(whole.at_once, unit) for unit in units])
-    return stage, whole, warmup, whole.predicting_threads(units)

@@ -45,22 +45,15 @@ class Stage:
         }
 
 
-def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False, threads: int | None = None) -> Stage:
-    """Load the model and open its samples.
-
-    Args:
-        phase: What progress and reports call the phase.
-        job: The job.
-        folder: Has the files of the model and the dataset.
-        shared: Whether other threads will prepare samples while the model predicts.
-        threads: The threads of the model; None for those of the job.
+def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> Stage:
+    """``shared``: other threads will prepare samples while the model predicts.
 
     Raises:
         Failure: ``load`` or ``out-of-memory``.
     """
     timings = Timings()
     with timings.of("load"):
-        predictor = predictors.load(job.model, folder / "model", Place(threads or job.threads, job.device, shared))
+        predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
         session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
     return Stage(phase, job, predictor, session, pipeline, open_samples(job.dataset, folder / "dataset"), timings)
 

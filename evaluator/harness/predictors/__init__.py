@@ -1,7 +1,6 @@
 """Predictors: one module a framework, found by its name; a new one touches no other file.
 
-A module has ``load(folder, model, place) -> Predictor``, and is the only one that imports its framework. With
-``SETS_THREADS = True`` it may load a model again in one process with another number of threads.
+A module has ``load(folder, model, place) -> Predictor``, and is the only one that imports its framework.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,12 +67,6 @@ def load(model: Model, folder: Path, place: Place) -> Predictor:
     if predictor.device != place.device:
         raise Failure("load", f"{where}: it runs on the device {predictor.device}, and {place.device} was asked for")
     return predictor
-
-
-def sets_threads(model: Model) -> bool:
-    """Return whether a model can be loaded again in this process with another number of threads."""
-    with failing("load", f"predictor {model.predictor}"):
-        return bool(getattr(import_module(f".{model.predictor}", __name__), "SETS_THREADS", False))
 
 
 def import_framework(model: Model) -> None:

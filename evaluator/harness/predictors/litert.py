@@ -8,8 +8,6 @@ from ..job import Model
 from . import Place, graph
 from .interpreter import Interpreted, checked
 
-SETS_THREADS = True
-
 
 def load(folder: Path, model: Model, place: Place) -> Interpreted:
     interpreter = Interpreter(model_path=checked(graph(folder, model)), num_threads=place.threads)

@@ -9,7 +9,6 @@ from ..job import Model
 from . import Place, Tensors, check_names, graph
 from .accelerators import CPU, check_cuda
 
-SETS_THREADS = True
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 

@@ -12,7 +12,6 @@ from ..steps.code import load_function
 from . import Place, Tensors, by_position, files, graph
 from .accelerators import CPU, check_cuda
 
-SETS_THREADS = True
 _CUDA = "cuda"
 # Before it says what is wrong, torch.load tells at length how to let a file execute code.
 _UNPICKLER = "WeightsUnpickler error: "

@@ -258,7 +258,7 @@ def tables() -> Iterator[str]:
         ("samples", "one alone is right", "of these the first", "in pairs", "by both intervals"), _decision_rows()
     )
     yield "Other metrics of two models on the same samples, called different in pairs:"
-    header = ("metric", *(f"{size} samples, {kind}" for size in (20, 100) for kind in ("equal", "10 % worse")))
+    header = ("metric", *(f"{size} samples, {kind}" for size in (20, 100) for kind in ("equal", "worse")))
     yield markdown(header, map(_measure_row, ("miou", "top1", "mae", "rmse")))
 
 

@@ -1,8 +1,8 @@
 """What a run says of its model's claims: each holds, does not hold, or cannot be decided by this run."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from msgspec import UNSET
@@ -13,8 +13,8 @@ from evaluator.records.calls import unusable_times
 from evaluator.records.runs import Run
 from evaluator.runner.trust import self_reported
 from evaluator.runner.verification import read_manifests
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.repeats import FEWEST
+from evaluator.statistics.figures import Interval, Metric
+from evaluator.statistics.repeats import FEWEST, is_exact
 from registry.constraints import Constraint
 from registry.lockfile import Lock, LockedDataset
 from registry.manifests.model import Claim, Model
@@ -42,12 +42,14 @@ class Judged:
 class Conditions:
     """What of a run bears on claims: its ``scenario``, None for any; ``disturbed``, why its times say little.
 
-    ``runs``: over how many the figures are.
+    ``runs``: over how many the figures are. ``varying``: the metrics of quality on which these runs disagree, each with
+    the interval that covers the sampling intervals of all of them.
     """
 
     scenario: str | None = None
     disturbed: str | None = None
     runs: int = 1
+    varying: Mapping[str, Interval] = field(default_factory=dict)
 
 
 _ANY = Conditions()
@@ -80,7 +82,7 @@ def claims_of(
         refuse_unverified(one.id, one.evidence)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs))
+    conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs), _find_varying(runs))
     measured = run.end.metrics if metrics is None else metrics
     marked = self_reported(lock, model, run.start.isolation)
     measured = tuple(replace(one, self_reported=True) if one.name in marked else one for one in measured)
@@ -97,6 +99,33 @@ def _disturbed(runs: Sequence[Run]) -> str | None:
     return f"{len(flags)} of {len(runs)} runs have unusable times; {flags[0]}"
 
 
+def _find_varying(runs: Sequence[Run]) -> dict[str, Interval]:
+    """Return the metrics of quality on which the runs disagree, each with an interval over all sampling intervals."""
+    by_name: dict[str, list[Metric]] = {}
+    for run in runs:
+        for metric in run.end.metrics if run.end is not None else ():
+            if is_quality(metric.name) and metric.batch is None:
+                by_name.setdefault(metric.name, []).append(metric)
+    return {
+        name: _cover([metric.ci for metric in metrics])
+        for name, metrics in by_name.items()
+        if not is_exact(name, [metric.value for metric in metrics])
+    }
+
+
+def _cover(intervals: Sequence[Interval]) -> Interval:
+    bounds = [_bounds(interval) for interval in intervals]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
+    return Interval(low if math.isfinite(low) else None, high if math.isfinite(high) else None)
+
+
+def _bounds(interval: Interval) -> tuple[float, float]:
+    return (
+        -math.inf if interval.low is None else interval.low,
+        math.inf if interval.high is None else interval.high,
+    )
+
+
 def judge_claims(
     model: Model, dataset: LockedDataset, metrics: tuple[Metric, ...], conditions: Conditions = _ANY
 ) -> tuple[Judged, ...]:
@@ -107,7 +136,8 @@ def judge_claims(
     * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
       holds. Outside, a claim about one version of the dataset does not hold: it is about the same samples, and there is
       no sampling error. A claim about several versions cannot be said where the interval still reaches the band: its
-      author may have counted other samples of the same kind.
+      author may have counted other samples of the same kind. Where repeated runs disagree, no value is exact: the
+      interval over runs decides, as for a time.
     * A time is decided by the interval over several runs, never by one run: inside the band the claim holds, outside it
       does not. Of runs that others disturbed neither can be said: they tell of the machine's state, not of the model.
       Nor of the peak that a single run found: beside it stands the bracket of that search, no interval.
@@ -130,37 +160,73 @@ def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> 
         return _unmeasured(claim, conditions.scenario)
     if measured.self_reported:
         return Judged(claim, "can't be said yet", _SELF_REPORTED, measured)
-    if conditions.disturbed is not None and not is_quality(claim.metric):
+    if is_quality(claim.metric):
+        sampling = conditions.varying.get(claim.metric)
+        return _judge_exact(claim, measured) if sampling is None else _judge_varying(claim, measured, sampling)
+    return _judge_time(claim, measured, conditions)
+
+
+def _judge_time(claim: Claim, measured: Metric, conditions: Conditions) -> Judged:
+    if conditions.disturbed is not None:
         return Judged(claim, "can't be said yet", conditions.disturbed, measured)
     if claim.metric == _SEARCHED and conditions.runs == 1:
         return Judged(claim, "can't be said yet", _ONE_SEARCH, measured)
-    if conditions.runs < FEWEST and not is_quality(claim.metric):
+    if conditions.runs < FEWEST:
         return Judged(claim, "can't be said yet", _FEW_RUNS.format(conditions.runs), measured)
-    return _judged(claim, measured)
+    return _judge_interval(claim, measured)
 
 
-def _judged(claim: Claim, measured: Metric) -> Judged:
-    band = (claim.value - claim.tolerance, claim.value + claim.tolerance)
-    least = -math.inf if measured.ci.low is None else measured.ci.low
-    most = math.inf if measured.ci.high is None else measured.ci.high
-    exact = is_quality(claim.metric)
-    if exact and _within((measured.value, measured.value), band):
+def _judge_exact(claim: Claim, measured: Metric) -> Judged:
+    band = _band(claim)
+    if _within((measured.value, measured.value), band):
         return Judged(claim, "holds", "the value on these samples is within the tolerance", measured)
-    if not exact and _within((least, most), band):
-        return Judged(claim, "holds", "the whole interval is within the tolerance", measured)
-    if exact and Constraint.parse(claim.dataset.version).pinned is not None:
+    if _is_pinned(claim):
         reason = f"the value on these samples is {_side(measured, band)}"
         return Judged(claim, "does not hold", reason, measured)
-    if most < band[0] or least > band[1]:
+    if _is_beyond(_bounds(measured.ci), band):
         return Judged(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
-    if exact:
-        few = (
-            f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed, and the "
-            f"claim is about any version {claim.dataset.version}: name one version for an exact answer"
-        )
-        return Judged(claim, "can't be said yet", few, measured)
-    more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
+    few = (
+        f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed, and the "
+        f"claim is about any version {claim.dataset.version}: name one version for an exact answer"
+    )
+    return Judged(claim, "can't be said yet", few, measured)
+
+
+def _judge_varying(claim: Claim, measured: Metric, sampling: Interval) -> Judged:
+    """Judge a metric of quality on which repeated runs disagree; other samples differ by ``sampling`` besides."""
+    judged = _judge_interval(claim, measured)
+    if judged.answer != "does not hold" or _is_pinned(claim) or _is_beyond(_bounds(sampling), _band(claim)):
+        return judged
+    few = (
+        "the interval over runs is beyond the tolerance, but so few samples do not tell it from what is claimed, and "
+        f"the claim is about any version {claim.dataset.version}: name one version for an answer about its samples"
+    )
+    return Judged(claim, "can't be said yet", few, measured)
+
+
+def _judge_interval(claim: Claim, measured: Metric) -> Judged:
+    band, bounds = _band(claim), _bounds(measured.ci)
+    if _within(bounds, band):
+        return Judged(claim, "holds", "the whole interval is within the tolerance", measured)
+    if _is_beyond(bounds, band):
+        return Judged(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
+    if is_quality(claim.metric):
+        more = "the runs disagree, and the interval over runs reaches beyond the tolerance; more runs would narrow it"
+    else:
+        more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
     return Judged(claim, "can't be said yet", more, measured)
+
+
+def _band(claim: Claim) -> tuple[float, float]:
+    return claim.value - claim.tolerance, claim.value + claim.tolerance
+
+
+def _is_pinned(claim: Claim) -> bool:
+    return Constraint.parse(claim.dataset.version).pinned is not None
+
+
+def _is_beyond(bounds: tuple[float, float], band: tuple[float, float]) -> bool:
+    return bounds[1] < band[0] or bounds[0] > band[1]
 
 
 def _unmeasured(claim: Claim, scenario: str | None) -> Judged:

@@ -9,6 +9,7 @@ import pytest
 from artifacts.memory import MemoryStore
 from evaluator.claims import Conditions, Judged, claims_of, judge_claims
 from evaluator.records.calls import KEY, calls_document
+from evaluator.repeating import _figures
 from evaluator.statistics.figures import Calls, Interval, Metric
 from registry.lockfile import LockedDataset
 from registry.manifests.identity import content
@@ -198,3 +199,44 @@ def test_claims_of_a_peak_ask_over_how_many_runs_it_is() -> None:
     alone, again, several = (claims_of(claimed.lock, run, store, (peak,), [run] * number)[0] for number in (0, 1, 6))
     assert alone.answer == again.answer == "can't be said yet"
     assert several.answer == "holds"
+
+
+SEVEN = (0.890, 0.897, 0.899, 0.906, 0.908, 0.911, 0.912)
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "value", "tolerance", "answer", "reason"),
+    [
+        ("1.0.0", SEVEN, 0.90, 0.005, "can't be said yet", "the runs disagree, and the interval over runs reaches"),
+        ("1.0.0", SEVEN, 0.90, 0.02, "holds", "the whole interval is within"),
+        ("1.0.0", SEVEN, 0.95, 0.02, "does not hold", "the whole interval is below what is claimed"),
+        ("1.0.0", SEVEN[:5], 0.95, 0.02, "can't be said yet", "more runs would narrow it"),
+        ("^1.0", SEVEN, 0.95, 0.02, "can't be said yet", "name one version"),
+        ("^1.0", SEVEN, 0.99, 0.01, "does not hold", "the whole interval is below what is claimed"),
+        ("1.0.0", (0.906,) * 7, 0.90, 0.005, "does not hold", "the value on these samples is above"),
+        ("^1.0", (0.906,) * 7, 0.90, 0.005, "can't be said yet", "200 samples do not tell it"),
+    ],
+)
+def test_quality_on_which_repeated_runs_disagree_is_known_as_well_as_their_interval_says(
+    version: str,
+    values: tuple[float, ...],
+    value: float,
+    tolerance: float,
+    answer: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = {"metric": "top1", "value": value, "tolerance": tolerance, "dataset": ON | {"version": version}}
+    claimed, store = variant({"model": {"claims": [claim]}}), MemoryStore()
+    release(monkeypatch, claimed.lock.harness)
+    for manifest in claimed.manifests.values():
+        store.put(io.BytesIO(content(manifest)))
+    runs = [
+        recorded(replace(DONE, metrics=(replace(TOP1, value=one, ci=Interval(one - 0.05, one + 0.05)),)))
+        for one in values
+    ]
+    (over_runs,) = _figures(runs, {})
+    (found,) = claims_of(claimed.lock, runs[-1], store, (over_runs.metric,), runs)
+    assert found.answer == answer
+    assert reason in found.reason
+    assert "7 samples" not in found.reason

@@ -45,6 +45,11 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
         raise InvalidInputError(str(error), where=document.name) from error
 
 
+def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    """Whether ``convert`` finds nothing wrong with a value of this type."""
+    return next(_problems(Place(Document(value, "")), value, kind), None) is None
+
+
 @cache
 def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
     """Let msgspec read the type, in one thread: two that come to it first at the same time end the process."""

@@ -14,6 +14,10 @@ class EchoError(InvalidInputError):
     """What the rules of manifests say of the same place too, where a manifest was held to them."""
 
 
+class UnknownValueError(Exception):
+    """A rule reads a value of a manifest that is missing or wrong."""
+
+
 class Problems:
     """Errors that were met and kept, in the order in which they were found; the same one again is kept once."""
 
@@ -23,9 +27,11 @@ class Problems:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """What is refused inside is kept, and the caller goes on behind it."""
+        """What is refused inside is kept, and the caller goes on behind it; so it does where a value is unknown."""
         try:
             yield
+        except UnknownValueError:
+            pass
         except BenchlockError as error:
             self.add(error)
 

@@ -13,9 +13,10 @@ def check_batches(model: Model, place: Place, problems: Problems) -> None:
     """Add to ``problems`` each output whose shape fixes another batch than a call has, and each axis of no shape."""
     for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, port in enumerate(ports):
-            if port.shape == () and isinstance(port.batch_axis, int):
-                there = place.at(kind, index, "batch_axis")
-                problems.add(there.error(f"the shape has no axis {port.batch_axis}", "write batch_axis: none"))
+            with problems.noted():
+                if port.shape == () and isinstance(port.batch_axis, int):
+                    there = place.at(kind, index, "batch_axis")
+                    raise there.error(f"the shape has no axis {port.batch_axis}", "write batch_axis: none")
     try:
         size = _call_size(model, place)
     except InvalidInputError:  # a port that breaks a rule of its own, which is another problem

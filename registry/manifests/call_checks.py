@@ -37,10 +37,9 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
                 _check_constant(port, here)
             elif isinstance(port, StateInput):
                 _check_state(model, port, here)
-    several = any(has_several_calls(port) for port in model.inputs)
     for index, output in enumerate(model.outputs):
         with problems.noted():
-            _check_output(output, place.at("outputs", index), several=several)
+            _check_output(model, output, place.at("outputs", index))
     with problems.noted():
         if all(output.type == "state" for output in model.outputs):
             raise place.at("outputs").error(
@@ -138,13 +137,14 @@ def _alike(wanted: Sizes, given: Sizes) -> bool:
     return all(not isinstance(is_, int) or not isinstance(must, int) or is_ == must for is_, must in pairs)
 
 
-def _check_output(output: Output, place: Place, *, several: bool) -> None:
+def _check_output(model: Model, output: Output, place: Place) -> None:
     if output.type == "state":
         for key in ("steps", "reduce", "tolerance"):
             if getattr(output, key) is not UNSET:
                 what = f"a state has no {key}: it is fed back as it is, and is no prediction"
                 raise place.at(key).error(what, "leave it out")
         return
+    several = any(has_several_calls(port) for port in model.inputs)
     if output.reduce is UNSET:
         if several and output.type in _ANSWERS:
             what = "the key 'reduce' is missing: a sample has several calls, and as many answers"

@@ -41,25 +41,34 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
         InvalidInputError: the first rule that is broken, with its path; with all the others that are.
     """
     place, problems = Place(document), Problems()
-    for key, parse, text in (("name", parse_name, manifest.name), ("version", parse_version, manifest.version)):
+    for key, parse in (("name", parse_name), ("version", parse_version)):
         with problems.noted():
-            place.at(key).parsed(parse, text)
-    check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
+            place.at(key).parsed(parse, getattr(manifest, key))
+    with problems.noted():
+        check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     if isinstance(manifest, Model):
         check_model(manifest, place, problems)
         if not published:  # what was published before these rules is read all the same
             with problems.noted():
                 check_geometry(manifest, place)
-            check_batches(manifest, place, problems)
-            for index, port in enumerate(manifest.inputs):
-                if isinstance(port, AudioInput):
-                    with problems.noted():
-                        check_rates(port.steps, place.at("inputs", index, "steps"))
+            with problems.noted():
+                check_batches(manifest, place, problems)
+            with problems.noted():
+                _check_rates(manifest, place, problems)
     elif isinstance(manifest, Dataset):
-        _check_dataset(manifest, place, problems)
+        with problems.noted():
+            _check_dataset(manifest, place, problems)
     elif isinstance(manifest, Image):
-        _check_image(manifest, place, problems, published=published)
+        with problems.noted():
+            _check_image(manifest, place, problems, published=published)
     problems.refuse()
+
+
+def _check_rates(model: Model, place: Place, problems: Problems) -> None:
+    for index, port in enumerate(model.inputs):
+        with problems.noted():
+            if isinstance(port, AudioInput):
+                check_rates(port.steps, place.at("inputs", index, "steps"))
 
 
 def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
@@ -67,12 +76,14 @@ def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
         check_named(dataset.files, dataset.labels, place.at("labels"))
     for name, split in dataset.splits.items():
         here = place.at("splits", name)
-        _check_split_keys(split, dataset.format, here, problems)
+        with problems.noted():
+            _check_split_keys(split, dataset.format, here, problems)
         for key in ("index", "images", "labels", "file", "annotations"):
             with problems.noted():
                 check_named(dataset.files, getattr(split, key), here.at(key))
-        if split.fields is not UNSET and not set(split.fields) - {_LABEL}:
-            problems.add(here.at("fields").error("no field but the label", "name the field that feeds the model"))
+        with problems.noted():
+            if split.fields is not UNSET and not set(split.fields) - {_LABEL}:
+                raise here.at("fields").error("no field but the label", "name the field that feeds the model")
 
 
 def _check_split_keys(split: Split, form: str, place: Place, problems: Problems) -> None:
@@ -95,14 +106,16 @@ def _check_image(image: Image, place: Place, problems: Problems, *, published: b
     seen: dict[tuple[str, str, str], int] = {}
     for index, platform in enumerate(image.platforms):
         here = place.at("platforms", index)
-        selected = (platform.os, platform.arch, platform.device)
-        if selected in seen:
-            what = f"{'/'.join(selected)} is also platforms[{seen[selected]}]"
-            problems.add(here.error(what, "write one platform for each os, arch and device"))
-        seen.setdefault(selected, index)
-        if not _PYTHON.fullmatch(platform.python):
-            what = f"{platform.python!r} is no minor version of Python"
-            problems.add(here.at("python").error(what, 'write it like "3.11"'))
+        with problems.noted():
+            selected = (platform.os, platform.arch, platform.device)
+            first = seen.setdefault(selected, index)
+            if first != index:
+                what = f"{'/'.join(selected)} is also platforms[{first}]"
+                raise here.error(what, "write one platform for each os, arch and device")
+        with problems.noted():
+            if not _PYTHON.fullmatch(platform.python):
+                what = f"{platform.python!r} is no minor version of Python"
+                raise here.at("python").error(what, 'write it like "3.11"')
         with problems.noted():
             _check_environment(image, platform, here, published=published)
 

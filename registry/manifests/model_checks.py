@@ -1,5 +1,7 @@
 """The rules of a model's manifest that types cannot state."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
 from registry.constraints import Constraint
@@ -57,29 +59,34 @@ _ANSWERS: dict[str, tuple[str, ...]] = {
 
 def check_model(model: Model, place: Place, problems: Problems) -> None:
     """``place`` is the manifest's; what breaks a rule goes to ``problems``."""
-    if model.family is not UNSET:
-        with problems.noted():
+    with problems.noted():
+        if model.family is not UNSET:
             place.at("family").parsed(parse_name, model.family)
     with problems.noted():
         place.at("framework", "name").parsed(parse_name, model.framework.name)
     with problems.noted():
         place.at("framework", "version").parsed(Constraint.parse, model.framework.version)
-    _check_format(model, place, problems)
-    _check_graph(model, place, problems)
-    _check_unique([port.name for port in model.inputs], place.at("inputs"), problems)
-    _check_unique([port.name for port in model.outputs], place.at("outputs"), problems)
-    for index, port in enumerate(model.inputs):
-        with problems.noted():
-            _check_input(model, port, place.at("inputs", index))
-    for index, output in enumerate(model.outputs):
-        _check_output(model, output, place.at("outputs", index), problems)
+    with problems.noted():
+        _check_format(model, place, problems)
+    with problems.noted():
+        _check_code(model, place)
+    with problems.noted():
+        _check_pickles(model, place, problems)
+    with problems.noted():
+        _check_graph(model, place)
+    with problems.noted():
+        _check_inputs(model, place.at("inputs"), problems)
+    with problems.noted():
+        _check_outputs(model, place.at("outputs"), problems)
     with problems.noted():
         _check_batches(model, place.at("inputs"))
     with problems.noted():
         _check_answers(model, place)
-    check_calls(model, place, problems)
-    for index, claim in enumerate(() if model.claims is UNSET else model.claims):
-        _check_claim(model, claim, place.at("claims", index), problems)
+    with problems.noted():
+        check_calls(model, place, problems)
+    with problems.noted():
+        for index, claim in enumerate(() if model.claims is UNSET else model.claims):
+            _check_claim(model, claim, place.at("claims", index), problems)
 
 
 def _check_format(model: Model, place: Place, problems: Problems) -> None:
@@ -96,35 +103,56 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
             problems.add(place.at(key).error(what, f"write {describe_key(Model, key)}"))
         if present and not wanted:
             problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "leave it out"))
+
+
+def _check_code(model: Model, place: Place) -> None:
     if model.code is not UNSET:
-        with problems.noted():
-            check_named(model.files, model.code.file, place.at("code", "file"))
+        check_named(model.files, model.code.file, place.at("code", "file"))
 
 
-def _check_graph(model: Model, place: Place, problems: Problems) -> None:
-    """The file that the framework is given: one graph, or weights for code."""
+def _check_pickles(model: Model, place: Place, problems: Problems) -> None:
     for index, file in enumerate(model.files):
-        if file.path.endswith(_PICKLES) and model.unsafe is not True:
-            what = f"{file.path} is a pickle, which executes code when it is read"
-            step = "store the weights otherwise, or write unsafe: true"
-            problems.add(place.at("files", index, "path").error(what, step))
+        with problems.noted():
+            if file.path.endswith(_PICKLES) and model.unsafe is not True:
+                what = f"{file.path} is a pickle, which executes code when it is read"
+                step = "store the weights otherwise, or write unsafe: true"
+                raise place.at("files", index, "path").error(what, step)
+
+
+def _check_graph(model: Model, place: Place) -> None:
+    """The file that the framework is given: one graph, or weights for code."""
     role = "weights" if model.format in WEIGHTS_ALONE else "graph"
     found = [index for index, file in enumerate(model.files) if file.role == role]
     if not found or (len(found) > 1 and model.format != "safetensors"):
         what = f"a model in {model.format} has one file of the role {role}, found {len(found)}"
-        problems.add(place.at("files").error(what, f"give one file the role {role}"))
-        return
+        raise place.at("files").error(what, f"give one file the role {role}")
     path = model.files[found[0]].path
     if path.endswith("/") != (model.format == "savedmodel") and not path.endswith("/saved_model.pb"):
         what = "a SavedModel is a folder" if model.format == "savedmodel" else f"a graph in {model.format} is one file"
         step = "end the path of a folder, and only of one, in /"
-        problems.add(place.at("files", found[0], "path").error(what, step))
+        raise place.at("files", found[0], "path").error(what, step)
 
 
-def _check_unique(names: list[str], place: Place, problems: Problems) -> None:
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            problems.add(place.at(index, "name").error(f"{name!r} stands twice", "give each its own name"))
+def _check_unique(ports: Sequence[Input | Output], place: Place, problems: Problems) -> None:
+    names = set[str]()
+    for index, port in enumerate(ports):
+        with problems.noted():
+            if port.name in names:
+                raise place.at(index, "name").error(f"{port.name!r} stands twice", "give each its own name")
+            names.add(port.name)
+
+
+def _check_inputs(model: Model, place: Place, problems: Problems) -> None:
+    _check_unique(model.inputs, place, problems)
+    for index, port in enumerate(model.inputs):
+        with problems.noted():
+            _check_input(model, port, place.at(index))
+
+
+def _check_outputs(model: Model, place: Place, problems: Problems) -> None:
+    _check_unique(model.outputs, place, problems)
+    for index, output in enumerate(model.outputs):
+        _check_output(model, output, place.at(index), problems)
 
 
 def _check_input(model: Model, port: Input, place: Place) -> None:

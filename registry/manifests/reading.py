@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from artifacts.errors import InvalidInputError
 from registry.conversion import convert
-from registry.manifests.certain_problems import LONGEST, find_certain_problems
+from registry.manifests.certain_problems import find_certain_problems
 from registry.manifests.checks import check
 from registry.manifests.model import File
 from registry.manifests.others import Manifest
@@ -63,7 +63,7 @@ def examine(text: bytes | str, name: str) -> Reading:
         for one in error.problems or (error,):
             if not _is_asked_for(one.what, todos):
                 problems.add(one)
-    if manifest is None and len(text) <= LONGEST:
+    if manifest is None:
         for one in find_certain_problems(document):
             if not _is_of_a_todo(one.where or "", todos):
                 problems.add(one)

@@ -11,8 +11,10 @@ from artifacts.errors import InvalidInputError
 from registry.conversion import convert
 from registry.manifests import read_authored
 from registry.manifests.certain_problems import find_certain_problems
+from registry.manifests.checks import check
 from registry.manifests.others import Manifest
-from registry.yaml import Document, read
+from registry.problems import Problems
+from registry.yaml import Document, Place, read
 
 GOOD = sorted((Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good").glob("*.yaml"))
 
@@ -98,10 +100,61 @@ def test_a_todo_line_stands_for_the_rules_of_its_key() -> None:
     assert places(text) == (RULES - {"outputs[0].label_offset"}) | {"manifest.yaml,"}
 
 
-def test_a_long_text_is_told_of_its_keys_alone() -> None:
-    """Completions check the whole manifest, which takes too long for every one of a thousand files."""
-    files = "".join(f"  - {{path: file-{number}, source: file-{number}}}\n" for number in range(1000))
-    assert places(MODEL.replace("license: Apache-2.0\n", "") + files) == {"license"}
+def test_rules_of_a_long_text_are_told_beside_keys_that_are_missing() -> None:
+    files = "".join(f"  - {{path: file-{number}, role: card, source: file-{number}}}\n" for number in range(900))
+    assert places(MODEL.replace("license: Apache-2.0\n", "") + files) == RULES | {"license"}
+
+
+PICTURES = """\
+schema: 1
+kind: model
+name: two-pictures
+version: 1.0.0
+license: Apache-2.0
+task: image-classification
+framework: {name: onnxruntime, version: "*"}
+format: onnx
+inputs:
+  - name: left
+    type: image
+    dtype: float32
+    shape: [null, 32, 32, 3]
+    layout: NHWC
+    steps:
+      - decode: {color: RGB, exif: ignore}
+      - resize: {size: [64, 64], method: bilinear, antialias: true}
+      - center_crop: {size: [32, 32]}
+      - cast: {dtype: float32}
+outputs:
+  - {name: output, type: class-scores, dtype: float32, shape: [null, 10], label_offset: 0}
+files:
+  - {path: net.onnx, role: graph, source: net.onnx}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"),
+    [
+        ("size: [64, 64]", "size: [64]", "inputs[0].steps[1].resize.size"),
+        ("size: [64, 64]", "size: [-64, 64]", "inputs[0].steps[1].resize.size[0]"),
+        ("size: [64, 64]", "siz: [64, 64]", "inputs[0].steps[1].resize.siz"),
+        ("resize:", "resise:", "inputs[0].steps[1].resise"),
+        ("layout:", "laiout:", "inputs[0].laiout"),
+        ("label_offset:", "label_ofset:", "outputs[0].label_ofset"),
+        ("shape: [null, 10]", "shape: [null, [10]]", "outputs[0].shape[1]"),
+        ("role: graph", "rol: graph", "files[0].rol"),
+        ("source: net", "sorce: net", "files[0].sorce"),
+    ],
+)
+def test_a_wrong_key_or_value_is_the_only_problem(right: str, wrong: str, place: str) -> None:
+    read_authored(PICTURES, "manifest.yaml")
+    assert PICTURES.count(right) == 1
+    assert places(PICTURES.replace(right, wrong)) == {place}
+
+
+def test_rules_of_other_parts_are_told_beside_an_unknown_key() -> None:
+    text = PICTURES.replace("resize:", "resise:").replace("[null, 10]", "[null, 1]").replace("1.0.0", "one")
+    assert places(text) == {"inputs[0].steps[1].resise", "outputs[0].threshold", "version"}
 
 
 def paths_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -122,6 +175,15 @@ def without(value: object, path: tuple[str | int, ...]) -> None:
         value = value[key]  # type: ignore[index]
     if isinstance(value, dict):
         value.pop(last, None)
+
+
+def misspell(value: object, path: tuple[str | int, ...]) -> None:
+    """Rename the key at a path."""
+    *above, last = path
+    for key in above:
+        value = value[key]  # type: ignore[index]
+    assert isinstance(value, dict)
+    value[f"{last}x"] = value.pop(last)
 
 
 def is_required(value: object, path: tuple[str | int, ...]) -> bool:
@@ -147,3 +209,41 @@ def test_no_rule_is_told_of_a_manifest_that_lacks_keys_alone(path: Path) -> None
             without(value, one)
         problems = find_certain_problems(Document(value, path.name))
         assert not problems, value
+
+
+def misspellings(value: object, name: str) -> Iterator[tuple[Document, set[str]]]:
+    """Documents with one misspelled key each, and the places of the key as it is and as it was."""
+    for path in paths_of(value):
+        if isinstance(path[-1], str):
+            misspelled = deepcopy(value)
+            misspell(misspelled, path)
+            document = Document(misspelled, name)
+            above = Place(document).at(*path[:-1])
+            yield document, {above.at(path[-1]).path, above.at(f"{path[-1]}x").path}
+
+
+def places_of(problems: Problems) -> set[str]:
+    return {str(one.where).partition(" (")[0] for one in problems.found}
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_a_misspelled_key_of_a_good_manifest_is_the_only_problem(path: Path) -> None:
+    refused = 0
+    for document, key in misspellings(read(path.read_bytes(), path.name).value, path.name):
+        problems = Problems()
+        with problems.noted():
+            convert(document, Manifest)
+        if problems.found:  # a name of a split or field may be any
+            refused += 1
+            assert places_of(problems) <= key
+            assert not find_certain_problems(document), key
+    assert refused
+
+
+def test_a_misspelled_key_adds_no_problem_to_a_manifest_that_breaks_rules() -> None:
+    value = read(MODEL, "manifest.yaml").value
+    with pytest.raises(InvalidInputError) as caught:
+        check(convert(Document(value, "manifest.yaml"), Manifest), Document(value, "manifest.yaml"), published=False)
+    broken = {(one.what, one.where) for one in caught.value.problems}
+    for document, key in misspellings(value, "manifest.yaml"):
+        assert {(one.what, one.where) for one in find_certain_problems(document)} <= broken, key

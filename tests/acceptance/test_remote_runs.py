@@ -90,7 +90,7 @@ def runs(desk: Desk) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def lasting(document: dict[str, Any]) -> dict[str, Any]:
     """What a run says but for what is another's in each: its id, its times, and how the machine was."""
-    changing = ("run", "started_at", "ended_at", "timings", "process", "host", "blobs", "details", "attempt")
+    changing = ("run", "started_at", "ended_at", "timings", "wall", "process", "host", "blobs", "details", "attempt")
     return {name: value for name, value in document.items() if name not in changing}
 
 

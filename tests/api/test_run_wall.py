@@ -25,6 +25,7 @@ def _invoke(monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> str:
     monkeypatch.setattr(run_commands, "execute", execute)
     monkeypatch.setattr(run_commands, "read_lock", lambda *_words: LOCK)
     monkeypatch.setattr(run_commands, "claims", lambda *_words: ())
+    monkeypatch.setattr(run_commands, "find_warnings", lambda *_words: ())
     invocation: Any = SimpleNamespace(as_json=as_json)
     result = CliRunner().invoke(run_commands.run, ["x.lock"], obj=invocation, catch_exceptions=False)
     assert result.exit_code == 0, result.output

@@ -31,7 +31,7 @@ from registry.collection import collect
 from registry.lockfile import lock_id
 from tests.support.bundled import Files, bundled, name_of, packed, unpacked
 
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 BLOCK = 512
 
@@ -63,7 +63,7 @@ class Desk:
         shutil.copy(self.schema, database)
         empty, engine = rows(database), open_engine(database)
         try:
-            import_bundle(path, store, engine, lambda: NOON, SILENT)
+            import_bundle(path, store, engine, lambda: NOW, SILENT)
         except BenchlockError:
             assert rows(database) == empty
             assert freed(engine, store) == []
@@ -102,7 +102,7 @@ def rows(database: Path) -> Rows:
 
 def freed(engine: Engine, store: MemoryStore) -> list[str]:
     """What is left in the store after a collection of garbage."""
-    collect(store, Catalogue(engine, lambda: NOON), Records(engine).live_digests)
+    collect(store, Catalogue(engine, lambda: NOW), Records(engine).live_digests)
     return list(store.list())
 
 
@@ -120,7 +120,7 @@ def laid_out(schema: Path, folder: Path) -> Desk:
     shutil.copy(schema, folder / "schema.db")
     shutil.copy(schema, database)
     engine = open_engine(database)
-    import_bundle(whole, store, engine, lambda: NOON, SILENT)
+    import_bundle(whole, store, engine, lambda: NOW, SILENT)
     engine.dispose()
     held = rows(database), frozenset(store.list())
     return Desk(folder, whole.read_bytes(), unpacked(whole), folder / "schema.db", held)

@@ -35,6 +35,10 @@ class Decision:
     owner: str
 
 
+class RegistryNotFoundError(UnknownNameError):
+    """A folder has no registry, and none may be created."""
+
+
 def is_new(home: Path) -> bool:
     """Whether a registry in the folder has no database yet."""
     return not (home / FILE).exists() and not (home / _DECISION).exists()
@@ -49,7 +53,7 @@ def require_registry(home: Path) -> None:
     """Require that there is a registry in ``home``.
 
     Raises:
-        UnknownNameError: There is none.
+        RegistryNotFoundError: There is none.
     """
     if is_new(home):
         raise _missing(home)
@@ -69,7 +73,7 @@ def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "
         The database, and whether this call made the registry.
 
     Raises:
-        UnknownNameError: There is no registry in ``home``, and none may be created.
+        RegistryNotFoundError: There is no registry in ``home``, and none may be created.
         SchemaRevisionError: The schema has another revision than this build needs.
         InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
         RefusedError: the database belongs to another registry.
@@ -94,7 +98,7 @@ def open_existing(home: Path) -> "Engine":
     """Open the database of an existing registry, whatever the revision of its schema.
 
     Raises:
-        UnknownNameError: There is no registry in ``home``.
+        RegistryNotFoundError: There is no registry in ``home``.
         InvalidInputError: BENCHLOCK_DATABASE is invalid, or names another database than the registry has.
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used.
@@ -244,8 +248,8 @@ def _address(text: str) -> str:
         database.dispose()
 
 
-def _missing(home: Path) -> UnknownNameError:
-    return UnknownNameError(
+def _missing(home: Path) -> RegistryNotFoundError:
+    return RegistryNotFoundError(
         "no registry found",
         where=str(home),
         next_step="name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",

@@ -1,7 +1,9 @@
 """Builds what the doors hand to the rooms below, and reads what the environment says of it."""
 
 import os
-from collections.abc import Callable, Collection
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from api.client.registry import Registry as AnyRegistry
     from artifacts.digest import Digest
+    from artifacts.local import LocalStore
     from artifacts.sources import Access
     from artifacts.space import DiskReserve
     from artifacts.uploads import Uploads
@@ -101,7 +104,7 @@ def open_registry(
         create: Create the registry if the folder has none.
 
     Raises:
-        UnknownNameError: The folder has no registry, and ``create`` is false.
+        RegistryNotFoundError: The folder has no registry, and ``create`` is false.
         InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
             the registry has.
         RefusedError: A service serves the same database from another folder.
@@ -140,6 +143,24 @@ def open_registry(
         for run in sweep(registry.records, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
+
+
+@contextmanager
+def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
+    """Open an empty catalogue and store in a temporary folder, for a rehearsal where there is no registry yet."""
+    from api.databases import FILE  # noqa: PLC0415 - as above
+    from artifacts.local import LocalStore  # noqa: PLC0415
+    from migrations import prepare  # noqa: PLC0415
+    from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
+    from registry.catalogue.database import open_engine  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+        database = open_engine(Path(folder) / FILE)
+        try:
+            prepare(database)
+            yield Catalogue(database, now), LocalStore(Path(folder) / "blobs")
+        finally:
+            database.dispose()
 
 
 def home_of(location: str) -> Path:

@@ -1,5 +1,6 @@
 """publish, list, show, get, yank: artifacts in, artifacts out."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,10 @@ from api.cli.run_names import complete_run_id
 from artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from artifacts.store import BlobStore
+    from registry.catalogue.contents import Contents
     from registry.catalogue.entries import Entry, Published
     from registry.publishing import Draft
 
@@ -37,20 +42,21 @@ TARGET = click.argument(
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
-    from api.image_lookup import ask  # noqa: PLC0415
     from registry.problems import Problems  # noqa: PLC0415
     from registry.publishing import publish_all, rehearse_all  # noqa: PLC0415
 
-    registry, problems, drafts, warnings = invocation.opened, Problems(), list["Draft"](), list[str]()
+    problems, drafts, warnings = Problems(), list["Draft"](), list[str]()
     for path in paths:
         with problems.noted():
-            drafts.append(replace(read_draft(path), ask=ask(registry.store, output.say)))
-    progress = invocation.progress
-    with problems.noted():
-        if dry_run or problems.found:  # whatever is wrong with one, the others are looked at, and nothing is published
-            done = rehearse_all(drafts, registry.catalogue, registry.store, progress=progress, warn=warnings.append)
-        else:
-            done = publish_all(drafts, registry.store, registry.catalogue, progress=progress, warn=warnings.append)
+            drafts.append(read_draft(path))
+    rehearses = dry_run or bool(problems.found)  # whatever is wrong with one, the others are looked at
+    with _open_contents(invocation, creates=not rehearses) as (catalogue, store):
+        drafts, progress = _look_up_images(drafts, store), invocation.progress
+        with problems.noted():
+            if rehearses:
+                done = rehearse_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
+            else:
+                done = publish_all(drafts, store, catalogue, progress=progress, warn=warnings.append)
     for warning in warnings:
         output.say(f"warning: {warning}")
     problems.refuse()
@@ -60,6 +66,26 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         return
     for published in done:
         output.echo(published_line(published, dry_run=dry_run))
+
+
+@contextmanager
+def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[Contents, BlobStore]]":
+    """Open the catalogue and store of the registry; empty, temporary ones where there is none and none is created."""
+    from api.wiring import open_empty_registry  # noqa: PLC0415
+
+    registry = invocation.opened if creates else invocation.find_registry()
+    if registry is not None:
+        yield registry.catalogue, registry.store
+        return
+    output.say(f"no registry in {invocation.registry} yet: checked against an empty one")
+    with open_empty_registry() as empty:
+        yield empty
+
+
+def _look_up_images(drafts: "Sequence[Draft]", store: "BlobStore") -> "list[Draft]":
+    from api.image_lookup import ask  # noqa: PLC0415
+
+    return [replace(draft, ask=ask(store, output.say)) for draft in drafts]
 
 
 def read_draft(path: Path) -> "Draft":

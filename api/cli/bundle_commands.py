@@ -85,6 +85,10 @@ def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
     """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
+    from artifacts.bundles.reading import open_bundle  # noqa: PLC0415
+
+    with open_bundle(file):  # what is no bundle creates no registry
+        pass
     found = invocation.opened.import_bundle(file, invocation.progress)
     for warning in found.warnings:
         say(f"warning: {warning}")

@@ -48,6 +48,19 @@ class Invocation:
 
         return EmbeddedRegistry(self.folder)
 
+    def find_registry(self) -> "Registry | None":
+        """Open the registry, and create none; None where its folder has none."""
+        if "://" in self.registry:
+            return self.opened
+        from api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - see above
+        from api.databases import RegistryNotFoundError  # noqa: PLC0415 - see above
+        from api.wiring import open_registry  # noqa: PLC0415 - see above
+
+        try:
+            return EmbeddedRegistry(open_registry(self.registry, say, self.progress, create=False))
+        except RegistryNotFoundError:
+            return None
+
     @cached_property
     def folder(self) -> "Folder":
         """The registry, which must be a folder of this machine; messages go to standard error.

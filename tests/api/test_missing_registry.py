@@ -114,6 +114,49 @@ def test_publish_creates_one_and_says_so(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(said.out)["published"][0]["changed"]
 
 
+@pytest.mark.parametrize("folder", [absent, empty, foreign, unfinished])
+def test_a_dry_run_rehearses_without_a_registry_and_creates_none(
+    folder: object, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert callable(folder)
+    monkeypatch.setenv("BENCHLOCK_DATABASE", "postgresql://nobody@localhost/none")
+    manifest = written(tmp_path / "digits.yaml", tree_of_digits("digits"))
+    home = tmp_path / "registry"
+    home.mkdir()
+    folder(home)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["--registry", str(home), "publish", "--dry-run", str(manifest)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("would publish dataset/digits@1.0.0")
+    assert f"no registry in {home} yet: checked against an empty one" in said.err.splitlines()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_makes_no_schema_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = written(tmp_path / "digits.yaml", tree_of_digits("digits"))
+    home = tmp_path / "registry"
+    home.mkdir()
+    schemaless(home)
+    assert run(["--registry", str(home), "publish", "--dry-run", str(manifest)]) == 0
+    assert "created" not in capsys.readouterr().err
+    assert run(["--registry", str(home), "list"]) == 2
+
+
+@pytest.mark.parametrize("words", ["publish", "publish --dry-run", "bundle import"])
+@pytest.mark.parametrize("content", [None, "neither a manifest nor a bundle"])
+def test_a_missing_or_malformed_file_creates_no_registry(
+    words: str, content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, home = tmp_path / "none.bundle", tmp_path / "registry"
+    if content is not None:
+        file.write_text(content)
+    assert run(["--registry", str(home), *words.split(), str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert "created" not in said
+    assert not home.exists()
+
+
 def test_db_create_does_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--registry", str(tmp_path / "registry"), "--json", "db", "create"]
     assert run(words) == 0

@@ -60,3 +60,9 @@ class UnavailableError(BenchlockError):
     """Something outside is missing or failed: engine, interpreter, network, disk."""
 
     code = "unavailable"
+
+
+class BusyError(UnavailableError):
+    """Too many requests at once; the same request may succeed later."""
+
+    code = "busy"

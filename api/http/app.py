@@ -55,7 +55,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         settings,
         work=threads(settings.threads),
         prompt=threads(settings.prompt_threads),
-        ends=threads(settings.end_threads),
+        ends=Work(settings.end_threads, settings.waiting, at_once=at_once, patience=settings.lock_seconds, urgent=True),
         ask=threads(settings.ask_threads, settings.ask_seconds),
         inspect=Work(
             settings.inspect_threads, settings.inspect_waiting, at_once=at_once, patience=settings.lock_seconds

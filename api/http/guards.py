@@ -18,8 +18,8 @@ from litestar.routes import HTTPRoute
 
 from api.http.limits import Strangers, address_of, network_of
 from api.http.logs import REQUEST_ID, log
-from api.http.work import BusyError, Work
-from artifacts.errors import UnavailableError
+from api.http.work import Work
+from artifacts.errors import BusyError, UnavailableError
 from registry.access.actors import OPEN, Actor, act_as
 from registry.access.errors import ForbiddenError, UnauthorizedError
 from registry.access.scopes import NEEDS, NOTHING, Need

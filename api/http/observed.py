@@ -28,8 +28,7 @@ from api.http.places import LEAVE
 from api.http.service import Service
 from api.http.settings import MAX_HEADER_BYTES
 from api.http.tally import UNROUTED
-from api.http.work import BusyError
-from artifacts.errors import BenchlockError
+from artifacts.errors import BenchlockError, BusyError
 from registry.access.actors import ANONYMOUS, Actor, act_as, acting
 from registry.access.log import Outcome
 from registry.access.refusals import Refusals

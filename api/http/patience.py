@@ -8,8 +8,7 @@ from litestar.types import HTTPScope, Message, Receive, Send
 
 from api.http.send_window import MIN_CHUNK, SendMemory
 from api.http.settings import Settings
-from api.http.work import BusyError
-from artifacts.errors import InvalidInputError
+from artifacts.errors import BusyError, InvalidInputError
 
 WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 LENGTHS: Final = (b"content-length", b"transfer-encoding")

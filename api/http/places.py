@@ -13,7 +13,7 @@ from litestar.types import HTTPScope
 from api.http.limits import TooManyRequestsError, address_of
 from api.http.patience import LENGTHS, WITH_BODY, announced
 from api.http.settings import Bound
-from api.http.work import BusyError
+from artifacts.errors import BusyError
 from registry.access.actors import acting
 
 LEAVE: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)

@@ -1,6 +1,7 @@
 """Where the work of a request is done: on the loop what is over at once, in a few threads all the rest."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -8,19 +9,13 @@ from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from artifacts.errors import UnavailableError
-from artifacts.isolation.slots import OWNER
+from artifacts.errors import BusyError
+from artifacts.isolation.slots import CLAIM, SlotClaim
 from artifacts.locking import PATIENCE
 from registry.access.actors import acting
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class BusyError(UnavailableError):
-    """Too much is asked at once; what is asked may be well."""
-
-    code = "busy"
 
 
 class _Share:
@@ -39,11 +34,19 @@ class Work:
 
     ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
     the database is a server, nobody waits for it on the loop. Whoever asked hears that it takes more than ``seconds``,
-    where that is given; what is being done goes on. ``patience`` is for the store while its garbage is collected.
+    where that is given; what is being done goes on, but does not wait for a slot any longer. ``patience`` is for the
+    store while its garbage is collected. Child processes of ``urgent`` work are served before those of other work.
     """
 
     def __init__(
-        self, threads: int, waiting: int, *, at_once: bool, seconds: float | None = None, patience: float | None = None
+        self,
+        threads: int,
+        waiting: int,
+        *,
+        at_once: bool,
+        seconds: float | None = None,
+        patience: float | None = None,
+        urgent: bool = False,
     ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
         self._free = threads + waiting
@@ -53,6 +56,7 @@ class Work:
         self._at_once = at_once
         self._seconds = seconds
         self._patience = patience
+        self._urgent = urgent
         self._doing: set[Future[Any]] = set()
         self._ended = False
 
@@ -72,7 +76,8 @@ class Work:
         owner = acting().id
         context = copy_context()
         context.run(PATIENCE.set, self._patience)
-        context.run(OWNER.set, owner)
+        deadline = None if self._seconds is None else time.monotonic() + self._seconds
+        context.run(CLAIM.set, SlotClaim(owner, urgent=self._urgent, deadline=deadline))
         with self._counted(owner) as share:
             timeout = asyncio.timeout(self._seconds)
             try:

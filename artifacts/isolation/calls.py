@@ -55,6 +55,7 @@ def run_isolated(
         LimitExceededError: The child needed more than ``limits``.
         IsolatedFaultError: The function failed with an error that is not a ``BenchlockError``.
         UnavailableError: The child cannot be started.
+        BusyError: No slot was free until the request's deadline.
         BenchlockError: The function raised it, or the store did when the function opened a blob.
     """
     slots = child_slots()

@@ -5,18 +5,41 @@ itself needs. It is shared out evenly: as many slots as the largest call fits in
 a service has all of them.
 """
 
+import itertools
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-OWNER: Final = ContextVar("OWNER", default="")
-"""Who a service works for. All slots but one are theirs at most; whoever works for nobody may have all."""
+from artifacts.errors import BusyError
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
+    """The claim of a request to a slot.
+
+    Attributes:
+        owner: The caller of the request, who has all slots but one at most; empty outside of a service, without such a
+            bound.
+        urgent: Whether the request is served before all that are not.
+        deadline: When the request gives up, on the clock of ``time.monotonic``; None if it waits without end.
+    """
+
+    owner: str = ""
+    urgent: bool = False
+    deadline: float | None = None
+
+
+_NO_SERVICE: Final = SlotClaim()
+CLAIM: Final = ContextVar("CLAIM", default=_NO_SERVICE)
+"""The claim of the current request."""
 
 LARGEST: Final = 4 << 30
 """Bytes of address space of the largest call: the recomputation of a run's figures."""
@@ -28,7 +51,11 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class ChildSlots:
-    """``count`` slots of ``memory`` bytes each. ``taken`` are those of each caller that are held."""
+    """``count`` slots of ``memory`` bytes each. ``taken`` are those of each caller that are held.
+
+    Urgent claims are served first, then each in the order of arrival. A claim whose caller has as many slots as they
+    may is passed over until one of these is free.
+    """
 
     def __init__(self, budget: int) -> None:
         """Share out ``budget`` bytes."""
@@ -37,14 +64,20 @@ class ChildSlots:
         self._free = self.count
         self.taken: Counter[str] = Counter()
         self._changed = threading.Condition()
+        self._claims: dict[int, SlotClaim] = {}
+        self._tickets = itertools.count()
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Hold a slot; wait until there is one for the caller of this context."""
-        owner = OWNER.get()
-        most = self.count - 1 if owner else self.count
+        """Hold a slot; wait until it is the turn of the claim of this context.
+
+        Raises:
+            BusyError: No slot was free until the deadline of the claim.
+        """
+        claim = CLAIM.get()
+        owner = claim.owner
         with self._changed:
-            self._changed.wait_for(lambda: self._free and self.taken[owner] < most)
+            self._wait(claim)
             self._free -= 1
             self.taken[owner] += 1
         try:
@@ -56,6 +89,35 @@ class ChildSlots:
                 if not self.taken[owner]:
                     del self.taken[owner]
                 self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """The number of claims that wait for a slot."""
+        return len(self._claims)
+
+    def _wait(self, claim: SlotClaim) -> None:
+        ticket = next(self._tickets)
+        self._claims[ticket] = claim
+        seconds = None if claim.deadline is None else claim.deadline - time.monotonic()
+        try:
+            if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
+                raise BusyError(
+                    "no slot for a child process became free in time",
+                    next_step="try again in a few seconds",
+                )
+        finally:
+            del self._claims[ticket]
+            self._changed.notify_all()  # the turn may be another claim's now
+
+    def _find_next(self) -> int | None:
+        """Return the ticket of the claim that is served next; None if none can be."""
+        if not self._free:
+            return None
+        servable = (ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._most(claim))
+        return min(servable, key=lambda ticket: (not self._claims[ticket].urgent, ticket), default=None)
+
+    def _most(self, claim: SlotClaim) -> int:
+        return self.count - 1 if claim.owner else self.count
 
 
 @lru_cache(1)

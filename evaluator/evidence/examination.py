@@ -78,18 +78,25 @@ class Examiner:
         """Examine the runs of one list, one after the other, as ``examine_list`` does."""
         left = _BYTES_A_LIST
         for run in runs:
-            if run.end is None or run.evidence is not None:
-                yield run
+            if (known := self.recall(run)) is not None:
+                yield known
                 continue
-            if (status := self._recall(run)) is None:
-                size = sum(blob.size for blob in run.end.blobs.values())
-                if size > left < _BYTES_A_LIST:
-                    reason = f"not compared with its {size} bytes of evidence yet: benchlock show {run.id} does that"
-                    status = EvidenceStatus("unverified", (reason,))
-                else:
-                    left -= size
-                    status = self._compare_once(run)
+            assert run.end is not None
+            size = sum(blob.size for blob in run.end.blobs.values())
+            if size > left < _BYTES_A_LIST:
+                reason = f"not compared with its {size} bytes of evidence yet: benchlock show {run.id} does that"
+                status = EvidenceStatus("unverified", (reason,))
+            else:
+                left -= size
+                status = self._compare_once(run)
             yield _mark(run, status)
+
+    def recall(self, run: Run) -> Run | None:
+        """Return the run as ``examine`` does if that needs no comparison with its blobs, else None."""
+        if run.end is None or run.evidence is not None:
+            return run
+        status = self._recall(run)
+        return None if status is None else _mark(run, status)
 
     def _compare_once(self, run: Run) -> EvidenceStatus:
         """Compare, and remember in this process what could not be compared though nothing is damaged."""

@@ -19,5 +19,8 @@ class ExaminedRecords(Records):
     def get(self, run: RunId) -> Run:
         return self._examiner.examine(super().get(run))
 
+    def recall(self, run: RunId) -> Run | None:
+        return self._examiner.recall(super().get(run))
+
     def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
         return self._examiner.examine_each(runs)

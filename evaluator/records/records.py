@@ -93,6 +93,10 @@ class Records:
             raise unknown_run(run)
         return found if hiding is None else replace(found, hidden=hiding)
 
+    def recall(self, run: RunId) -> Run | None:
+        """Return the run as ``get`` does if that recomputes nothing, else None; raises as ``get``."""
+        return self.get(run)
+
     def hiding(self, run: RunId) -> Hiding | None:
         """Return why the run is hidden; None where it is not, or there is none."""
         with reading(self._engine) as connection:

@@ -1,6 +1,8 @@
 """How many child processes run at once, and with how much memory, whoever asks for them."""
 
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,10 +10,11 @@ from typing import Final
 
 import pytest
 
+from artifacts.errors import BusyError
 from artifacts.isolation import calls
 from artifacts.isolation.calls import run_isolated
 from artifacts.isolation.limits import LimitExceededError, Limits
-from artifacts.isolation.slots import OWNER, ChildSlots, find_memory
+from artifacts.isolation.slots import CLAIM, ChildSlots, SlotClaim, find_memory
 
 GIB: Final = 1 << 30
 FUNCTIONS: Final = "tests.support.isolated"
@@ -29,7 +32,7 @@ def test_one_caller_never_has_all_slots() -> None:
     slots, gate, begun = ChildSlots(3 * GIB), threading.Event(), threading.Semaphore(0)
 
     def hold(owner: str) -> None:
-        OWNER.set(owner)
+        CLAIM.set(SlotClaim(owner))
         with slots.slot():
             begun.release()
             gate.wait(60)
@@ -48,6 +51,87 @@ def test_one_caller_never_has_all_slots() -> None:
     with ExitStack() as held:
         for _ in range(slots.count):
             held.enter_context(slots.slot())  # whoever works for nobody may have all
+
+
+class Queue:
+    """Claims that wait for the slots; ``served`` are the owners of those that have had one, in order."""
+
+    def __init__(self, slots: ChildSlots, threads: ThreadPoolExecutor) -> None:
+        self.slots = slots
+        self.served: list[str] = []
+        self._threads = threads
+
+    def take(self, claim: SlotClaim) -> None:
+        CLAIM.set(claim)
+        with self.slots.slot():
+            self.served.append(claim.owner)
+
+    def add(self, claim: SlotClaim) -> None:
+        """Let a claim arrive, and return when it waits."""
+        before = self.slots.waiting
+        self._threads.submit(self.take, claim)
+        wait_until(lambda: self.slots.waiting > before)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_urgent_claims_are_served_first_and_each_in_the_order_of_arrival() -> None:
+    with ThreadPoolExecutor(5) as threads, ExitStack() as held:
+        queue = Queue(ChildSlots(3 * GIB), threads)
+        held.enter_context(queue.slots.slot())
+        with queue.slots.slot():
+            for owner, urgent in (("a", False), ("b", False), ("c", True), ("d", False), ("e", True)):
+                queue.add(SlotClaim(owner, urgent=urgent))
+        wait_until(lambda: len(queue.served) == 5)
+        assert queue.served == ["c", "e", "a", "b", "d"]
+
+
+def test_a_newcomer_does_not_overtake_whoever_waits() -> None:
+    with ThreadPoolExecutor(1) as threads, ExitStack() as held:
+        queue = Queue(ChildSlots(3 * GIB), threads)
+        held.enter_context(queue.slots.slot())
+        for _ in range(20):
+            queue.served.clear()
+            with queue.slots.slot():
+                queue.add(SlotClaim("first"))
+            queue.take(SlotClaim("newcomer"))
+            CLAIM.set(SlotClaim())
+            assert queue.served == ["first", "newcomer"]
+
+
+def test_whoever_has_their_share_keeps_nobody_else_waiting() -> None:
+    with ThreadPoolExecutor(2) as threads, ExitStack() as first:
+        queue = Queue(ChildSlots(3 * GIB), threads)
+        with queue.slots.slot():
+            CLAIM.set(SlotClaim("first"))
+            first.enter_context(queue.slots.slot())
+            CLAIM.set(SlotClaim())
+            queue.add(SlotClaim("first", urgent=True))
+            queue.add(SlotClaim("second"))
+        wait_until(lambda: queue.served == ["second"])
+        assert queue.slots.waiting == 1
+        first.close()
+        wait_until(lambda: queue.served == ["second", "first"])
+
+
+def test_a_claim_gives_up_at_its_deadline() -> None:
+    with ThreadPoolExecutor(1) as threads, ExitStack() as held:
+        queue = Queue(ChildSlots(3 * GIB), threads)
+        for _ in range(queue.slots.count):
+            held.enter_context(queue.slots.slot())
+        late = threads.submit(queue.take, SlotClaim("late", urgent=True, deadline=time.monotonic() + 0.05))
+        with pytest.raises(BusyError) as refused:
+            late.result(60)
+        assert refused.value.next_step
+        assert queue.slots.waiting == 0
+        queue.add(SlotClaim("later"))
+        held.close()
+        wait_until(lambda: queue.served == ["later"])
 
 
 def test_a_child_has_the_memory_of_a_slot_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,9 @@ from api.http.guards import PUBLIC, READ
 from api.http.logs import log
 from api.http.schema_watch import ANY_SCHEMA
 from api.http.service import Service
-from api.http.work import BusyError
 from api.wiring import Registry
 from artifacts.digest import from_hex
-from artifacts.errors import BenchlockError, UnavailableError
+from artifacts.errors import BenchlockError, BusyError, UnavailableError
 from registry.catalogue.database import reading
 
 _METRICS = "text/plain; version=0.0.4"

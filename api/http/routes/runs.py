@@ -156,7 +156,9 @@ def routes(service: Service) -> Router:
         if text is not None and await service.work.look_up(registry.records.hiding, id_) is not None:
             text = None
         if text is None:
-            run = await service.work.do(registry.records.get, id_)  # it may recompute the figures
+            run = await service.work.do(registry.records.recall, id_)
+            if run is None:  # its metrics have to be recomputed
+                run = await service.compare.do(registry.records.get, id_)
             text = msgspec.json.encode(wire.run_on_wire(run))
             unverified = run.evidence is not None and run.evidence.state != "verified"
             if run.end is None or run.hidden is not None or unverified:

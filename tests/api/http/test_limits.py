@@ -5,7 +5,7 @@ import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Semaphore
@@ -33,9 +33,12 @@ from api.http.places import Places
 from api.http.send_window import MIN_CHUNK, SendMemory
 from api.http.serving import CONNECTIONS
 from api.http.settings import AT_ONCE, Bound, Settings
-from api.http.work import BusyError, Work
+from api.http.work import Work
 from api.wiring import Registry, open_tokens
 from artifacts.digest import digest_bytes
+from artifacts.errors import BusyError
+from artifacts.isolation.slots import CLAIM, ChildSlots
+from evaluator.records.records import Records
 from registry.access.actors import Actor, acting, acting_as
 from registry.access.gate import Gate
 from registry.access.scopes import NOTHING, Scopes
@@ -184,6 +187,61 @@ def test_what_reads_everything_keeps_nobody_waiting(registry: Registry, monkeypa
         finally:
             gate.set()
         assert {one.result().status_code for one in stuck_ones} == {503}
+
+
+def test_a_wait_for_a_slot_ends_with_its_request() -> None:
+    slots = ChildSlots(0)
+
+    def take() -> None:
+        with slots.slot():
+            pass
+
+    async def ask() -> None:
+        work = Work(1, 1, at_once=False, seconds=0.05)
+        with pytest.raises(BusyError):
+            await work.do(take)
+        await work.end(60)
+        assert not work.is_busy
+
+    with ExitStack() as held:
+        for _ in range(slots.count):
+            held.enter_context(slots.slot())
+        asyncio.run(ask())
+
+
+def test_child_processes_of_ends_of_runs_are_served_first(registry: Registry) -> None:
+    service = create_app(registry).state.service
+
+    async def find_urgent() -> list[Work]:
+        return [work for work in service.works if (await work.do(CLAIM.get)).urgent]
+
+    assert asyncio.run(find_urgent()) == [service.ends]
+
+
+def test_a_read_that_recomputes_figures_keeps_no_other_read_waiting(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def recompute(*_: object) -> None:
+        begun.set()
+        assert gate.wait(60)
+        raise BusyError("enough")
+
+    monkeypatch.setattr(Records, "recall", lambda *_: None)
+    monkeypatch.setattr(Records, "get", recompute)
+    settings = Settings(threads=1)
+    with (
+        TestClient(create_app(registry, settings), raise_server_exceptions=False) as client,
+        ThreadPoolExecutor(2) as others,
+        opened_at_last(gate),
+    ):
+        slow = others.submit(client.get, f"/v1/runs/{RUN[4:]}")
+        assert begun.wait(60)
+        count = others.submit(client.get, "/v1/runs/count", params={"lock": digest_bytes(b"")})
+        assert count.result(20).status_code == 200
+        gate.set()
+        assert slow.result(60).status_code == 503
 
 
 Receive = Callable[[], Awaitable[Any]]

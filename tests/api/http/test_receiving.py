@@ -13,8 +13,9 @@ import pytest
 from litestar import Request
 
 from api.http.receiving import append
-from api.http.work import BusyError, Work
+from api.http.work import Work
 from artifacts.digest import digest_bytes
+from artifacts.errors import BusyError
 from artifacts.local import LocalStore
 from artifacts.pieces import Piece
 from artifacts.uploads import Uploads

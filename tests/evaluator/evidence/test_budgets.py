@@ -104,3 +104,13 @@ def test_a_run_whose_evidence_is_too_large_is_recorded_as_failed_and_verified_as
     examiner = examiner_of(lock, store, tmp_path)
     assert examiner.compare(replace(run, end=end)).reasons == ()
     assert examiner.compare(run).state == "unverified"
+
+
+def test_a_record_is_recalled_once_it_was_compared(run: Run, lock: Lock, store: LocalStore, tmp_path: Path) -> None:
+    examiner = examiner_of(lock, store, tmp_path)
+    assert examiner.recall(run) is None
+    examined = examiner.examine(run)
+    assert examined.evidence is not None
+    assert examiner.recall(run) == examined
+    running = replace(run, end=None)
+    assert examiner_of(lock, store, tmp_path / "new").recall(running) is running

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 
 from artifacts.digest import Digest
 from artifacts.errors import IntegrityError
+from evaluator.records.hidings import HIDDEN_RUNS
 from evaluator.records.runs import Run, RunEnd, RunId
 from evaluator.records.tables import run_blobs, runs
 
@@ -23,9 +24,11 @@ class ReplayedRunError(IntegrityError):
 
 
 def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd) -> None:
-    """Raise if another run of the lock has the samples of this one.
+    """Raise if another run of the lock has samples that are byte-equal to those of this one.
 
-    Results name their lock, so those of another lock contradict the record already.
+    Hidden runs do not count: a forgery that was hidden does not block the run that it copies. Since harness 1.2.0
+    results name their lock, so those of another lock contradict the record already. Under harness 1.0 and 1.1 a replay
+    of another lock's samples is not detected.
 
     Raises:
         ReplayedRunError: There is such a run.
@@ -36,7 +39,7 @@ def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd)
     query = (
         select(runs.c.id)
         .join(run_blobs, run_blobs.c.run == runs.c.id)
-        .where(runs.c.lock == lock, runs.c.id != run)
+        .where(runs.c.lock == lock, runs.c.id != run, runs.c.id.not_in(HIDDEN_RUNS))
         .where(run_blobs.c.role == SAMPLES, run_blobs.c.digest == samples.digest)
     )
     other = connection.execute(query.limit(1)).scalar()

@@ -76,6 +76,18 @@ def test_a_run_with_the_samples_of_another_one_is_refused(
     assert records.get(first.id).end == first.end
 
 
+@pytest.mark.databases
+@pytest.mark.parametrize("keep", [finish, take])
+def test_a_hidden_run_blocks_no_run_and_is_not_named(keep: Callable[[Records, Run], None], records: Records) -> None:
+    forgery, genuine, third = timed(SOME, 0), timed(SOME, 1), timed(SOME, 2)
+    finish(records, forgery)
+    records.hide(forgery.id, "forged")
+    keep(records, genuine)
+    with pytest.raises(ReplayedRunError, match=f"has the samples of {genuine.id}") as caught:
+        keep(records, third)
+    assert forgery.id not in str(caught.value)
+
+
 def test_runs_without_samples_may_be_equal(records: Records) -> None:
     """Those of the scenario ``accuracy``: their results may be the same to the byte."""
     for minutes in range(3):

@@ -171,7 +171,7 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
     Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
     stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
 
-    Of runs with the same samples the earliest counts.
+    A run that is given several times counts once, and of runs with the same samples the earliest counts.
 
     Args:
         pairs: The runs, each with its lock.
@@ -179,8 +179,11 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
 
     Raises:
         IntegrityError: a record contradicts its evidence.
-        InvalidInputError: all of them are one measurement.
+        InvalidInputError: There is one run alone, or all of them are one measurement.
     """
+    pairs = list({run.id: (lock, run) for lock, run in pairs}.values())
+    if len(pairs) < 2:  # noqa: PLR2004 - two make a pair
+        raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
     for _, run in pairs:
         refuse_unverified(run.id, run.evidence)
     kept, replays = drop_replays(run for _, run in pairs)

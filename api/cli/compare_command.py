@@ -103,9 +103,7 @@ def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) ->
         if not text.startswith(RUN_PREFIX):
             step = "write run/ and its 26 characters, as `runs` lists them; locks are compared with --interleave"
             raise InvalidInputError(f"{text!r} is no run", where=text, next_step=step)
-    runs = [invocation.opened.records.get(parse_run_id(text)) for text in dict.fromkeys(targets)]
-    if len(runs) < 2:  # noqa: PLR2004 - two make a pair
-        raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
+    runs = [invocation.opened.records.get(parse_run_id(text)) for text in targets]
     locks = {id_: read_lock(invocation, id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
     found = compare_runs([(locks[run.start.lock], run) for run in runs], _pairs(invocation).compare)
     if found.reasons and not asked.force:

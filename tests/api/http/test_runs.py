@@ -245,6 +245,10 @@ def test_runs_are_compared(client: Client, registry: Registry, runs: list[Run], 
     assert findings["top1"]["test"] is None
     assert "not compared sample by sample: the predictions of" in findings["top1"]["reason"]
     assert client.post("/v1/comparisons", json={"runs": [again.id]}).status_code == 400
+    repeated = client.post("/v1/comparisons", json={"runs": [runs[-1].id, again.id, runs[-1].id, again.id]})
+    assert repeated.json()["arms"] == document["arms"]
+    alone = client.post("/v1/comparisons", json={"runs": [again.id, again.id]})
+    assert (alone.status_code, alone.json()["detail"]) == (422, "one run alone cannot be compared")
     assert client.post("/v1/comparisons", json={"runs": [again.id, OTHER]}).status_code == 404
 
 

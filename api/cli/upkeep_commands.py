@@ -124,7 +124,8 @@ def doctor(invocation: Invocation) -> None:
     from api.wiring import connect_engine  # noqa: PLC0415
     from evaluator.runner.host import this_host  # noqa: PLC0415
 
-    described = invocation.opened.describe()
+    registry = invocation.find_registry()
+    described = _describe_missing(invocation.registry) if registry is None else registry.describe()
     engine = connect_engine()
     host = this_host()
     build = this_build()
@@ -143,6 +144,12 @@ def doctor(invocation: Invocation) -> None:
         _print_machine(described, document, host)
     if described.get("damaged"):
         raise click.exceptions.Exit(EXIT_INTEGRITY)
+
+
+def _describe_missing(registry: str) -> "Json":
+    from api.wiring import folder_of  # noqa: PLC0415
+
+    return {"registry": f"none in {folder_of(registry)} yet: `benchlock db create` makes one"}
 
 
 def _print_machine(described: "Json", document: dict[str, Any], host: "Host") -> None:

@@ -21,7 +21,6 @@ READING = (
     "gc",
     "token list",
     "log",
-    "doctor",
     "get model/resnet -o got",
     "db current",
     "db check",
@@ -70,6 +69,29 @@ def test_a_command_that_reads_creates_no_registry(
         f"  where: {home}",
         "  next: name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",
     ]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("folder", [absent, empty, foreign, unfinished])
+def test_a_doctor_describes_the_machine_without_a_registry(
+    folder: object, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert callable(folder)
+    monkeypatch.setattr("api.wiring.connect_engine", lambda: None)
+    home = tmp_path / "registry"
+    home.mkdir()
+    folder(home)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["--registry", str(home), "doctor"]) == 0
+    lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+    missing = f"none in {home} yet: `benchlock db create` makes one"
+    assert lines["registry"].strip() == missing
+    assert {"engine", "cpu", "memory", "accelerators"} <= lines.keys()
+    assert run(["--registry", str(home), "--json", "doctor"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["registry"] == missing
+    assert document["host"]["cores"] >= 1
+    assert "database" not in document
     assert sorted(tmp_path.rglob("*")) == before
 
 

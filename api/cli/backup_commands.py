@@ -8,6 +8,7 @@ import click
 from api.cli import output
 from api.cli.invocation import Invocation
 from api.faults import EXIT_INTEGRITY
+from artifacts.plurals import count_of
 
 if TYPE_CHECKING:
     from api.backups import Copied
@@ -55,7 +56,7 @@ def _tell(invocation: Invocation, folder: Path, found: "Copied", done: str) -> N
         for fault in found.damaged:
             output.say_error(fault)
         output.echo(
-            f"{done}: {output.count(found.blobs, 'blob')}, {found.copied} of them copied, {len(found.damaged)} damaged"
+            f"{done}: {count_of(found.blobs, 'blob')}, {found.copied} of them copied, {len(found.damaged)} damaged"
         )
     if found.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)

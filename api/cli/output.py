@@ -125,11 +125,6 @@ def print_fields(fields: Mapping[str, object]) -> None:
         sys.stdout.write(f"{name.ljust(width)}  {value}\n")
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 run``, ``2 runs``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def byte_count(size: float) -> str:
     """A size in binary units: 1536 is ``1.5 KiB``."""
     for unit in _BYTES[:-1]:

@@ -9,6 +9,7 @@ from api.cli import output
 from api.cli.golden_tables import golden_lines, golden_summary
 from artifacts.digest import Digest
 from artifacts.escaping import escape_line
+from artifacts.plurals import count_of
 from evaluator.harness_releases import is_released
 from evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
 from evaluator.records.observed import Observed, observed_of
@@ -127,7 +128,7 @@ def print_calls(calls: Calls, flag: str | None) -> None:
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     """The figures over several runs, how closely each is known, and why no more runs were made."""
-    output.echo(f"{output.count(len(repetition.runs), 'run')}: {repetition.reason}")
+    output.echo(f"{count_of(len(repetition.runs), 'run')}: {repetition.reason}")
     output.echo(f"  {subject(lock)}")
     output.echo()
     rows = [

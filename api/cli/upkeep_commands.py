@@ -11,6 +11,7 @@ from api.cli.invocation import Invocation
 from api.cli.run_names import complete_run_ids
 from api.faults import EXIT_INTEGRITY
 from artifacts.errors import IntegrityError
+from artifacts.plurals import count_of
 
 if TYPE_CHECKING:
     from api.client.registry import Json
@@ -57,11 +58,11 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
     else:
         for fault in (*found.damaged, *found.contradictions):
             output.say_error(IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"]))
-        records = "" if found.records is None else f" and {output.count(found.records, 'record')}"
-        output.echo(f"{output.count(found.blobs, 'blob')}{records} verified, {len(found.damaged)} damaged")
+        records = "" if found.records is None else f" and {count_of(found.records, 'record')}"
+        output.echo(f"{count_of(found.blobs, 'blob')}{records} verified, {len(found.damaged)} damaged")
         if found.runs:
             differing = len(found.contradictions)
-            output.echo(f"{output.count(found.runs, 'run')} compared with the evidence, {differing} not verified")
+            output.echo(f"{count_of(found.runs, 'run')} compared with the evidence, {differing} not verified")
         if found.head is not None:
             output.echo(f"head of the chain of records: {found.head}")
     if found.damaged or found.contradictions:
@@ -100,15 +101,13 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
         output.print_json(document if freed.local is None else document | {"local": freed.local})
         return
     verb = "would free" if dry_run else "freed"
-    output.echo(f"{verb} {output.count(freed.blobs, 'blob')}, {output.byte_count(freed.size)}")
+    output.echo(f"{verb} {count_of(freed.blobs, 'blob')}, {output.byte_count(freed.size)}")
     if (unfinished := freed.leftovers).files:
         removed = "would remove" if dry_run else "removed"
-        output.echo(
-            f"{removed} {output.count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}"
-        )
+        output.echo(f"{removed} {count_of(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}")
     if (gone := freed.local) is not None:
         output.echo(
-            f"{verb} what is kept here of {output.count(gone['blobs'], 'blob')}, {output.byte_count(gone['bytes'])}"
+            f"{verb} what is kept here of {count_of(gone['blobs'], 'blob')}, {output.byte_count(gone['bytes'])}"
         )
         if gone["kept"]:
             output.say(

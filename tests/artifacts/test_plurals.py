@@ -1,0 +1,10 @@
+"""Counts of things in words."""
+
+import pytest
+
+from artifacts.plurals import count_of
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])
+def test_a_noun_agrees_with_its_number(number: int, text: str) -> None:
+    assert count_of(number, "run") == text

@@ -45,6 +45,6 @@ def find_guessing(lock: Lock, run: Run, store: BlobStore) -> str | None:
     if reason is None:
         return None
     return (
-        f"no better than chance: {reason}; compare the preprocessing with that of the model's author (scale, order of "
-        "channels, layout), or check it with golden tensors (benchlock golden)"
+        f"no better than chance: {reason}; compare the labels, label_offset and preprocessing (scale, order of "
+        "channels, layout) with those of the model's author, or check it with golden tensors (benchlock golden)"
     )

@@ -109,13 +109,20 @@ class Examiner:
         return status
 
     def compare(self, run: Run, lock: Lock | None = None, *, again: bool = False) -> EvidenceStatus:
-        """Compare an ended run with its blobs now, and remember it if they agree.
+        """Compare an ended run with its blobs now; remember it if they agree, and forget it if they do not any more.
 
         Args:
             run: The run as recorded, figures and all.
             lock: Its lock, where that is not stored yet.
             again: Read every byte again, whatever this process remembers.
         """
+        status = self._compare(run, lock, again=again)
+        if status.state != "verified":
+            with suppress(OSError):
+                self._place(run).unlink(missing_ok=True)
+        return status
+
+    def _compare(self, run: Run, lock: Lock | None, *, again: bool) -> EvidenceStatus:
         reported = reported_fields(run)
         if _left_nothing(run):
             return EvidenceStatus("verified", (), reported)

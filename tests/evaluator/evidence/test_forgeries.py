@@ -166,6 +166,24 @@ def test_a_missing_blob_is_said_and_nothing_is_shown(
     assert examined.end.metrics == ()
 
 
+@pytest.mark.parametrize("role", ["predictions", "samples"])
+def test_what_agreed_is_forgotten_once_a_blob_was_found_damaged(
+    run: Run, examiner: Examiner, store: LocalStore, role: str
+) -> None:
+    assert examiner.compare(run).state == "verified"
+    assert run.end is not None
+    path = store.path(run.end.blobs[role].digest)
+    path.chmod(0o644)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert examiner.compare(run, again=True).state == "unverified"
+    examined = examiner.examine(run)
+    assert examined.evidence is not None
+    assert examined.evidence.state == "unverified"
+    assert examined.end is not None
+    assert examined.end.metrics == ()
+
+
 def test_what_agreed_is_remembered_for_the_same_record_alone(
     run: Run, document: Document, examiner: Examiner, store: LocalStore
 ) -> None:

@@ -263,8 +263,8 @@ def recompute_once(
 
     key = (subject.lock.id, str(subject.platform), tuple(sorted(blobs.items())))
     with _mutex:
-        found = None if again else _memory.get(key)
-    if found is None:
+        found = _memory.pop(key, None)  # it comes back below, unless its blobs are damaged by now
+    if found is None or again:
         found = recompute(subject, blobs, store, scratch)
     with _mutex:
         _memory[key] = found

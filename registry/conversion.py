@@ -24,6 +24,8 @@ _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
 """A unit of each key that is written with one."""
 _LOOKING = Lock()
+UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
+"""The class of what the structures of a tagged union agree on."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
 
 
@@ -76,8 +78,7 @@ def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidI
     elif not _fits(value, kind):
         yield _mismatch(place, value, [kind])
     elif isinstance(kind, inspect.StructType):
-        tagged = kind.tag_field is not None and kind.tag_field in value
-        yield from _tagged_problems(place, value, [kind]) if tagged else _struct_problems(place, value, kind)
+        yield from _struct_problems(place, value, find_member(value, [kind]) if kind.tag_field in value else kind)
     elif isinstance(kind, inspect.LiteralType):
         if value not in kind.values:
             yield _none_of(place, value, kind)
@@ -119,7 +120,7 @@ def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterat
     members = [_plain(member) for member in kind.types]
     structs = [member for member in members if isinstance(member, inspect.StructType)]
     if isinstance(value, dict) and len(structs) > 1:
-        yield from _tagged_problems(place, value, structs)
+        yield from _struct_problems(place, value, find_member(value, structs))
         return
     fitting = [member for member in members if _fits(value, member)]
     if not fitting:
@@ -130,22 +131,33 @@ def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterat
         yield from found[0]
 
 
-def _tagged_problems(
-    place: Place, value: dict[str, Any], structs: list[inspect.StructType]
-) -> Iterator[InvalidInputError]:
-    """Which member of a tagged union is meant, and what is wrong with it."""
+def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> inspect.StructType:
+    """Find the structure of a tagged union that a mapping is meant to be.
+
+    Returns:
+        The structure whose tag the mapping has. Without such a tag, ``UNKNOWN_MEMBER`` with what all structures agree
+        on: the values of the tag, the keys that all of them demand, and the types that a key has in all that know it.
+    """
     field = structs[0].tag_field
     assert field is not None
-    tags = {str(struct.tag): struct for struct in structs}
-    where, tag = place.at(field), value.get(field)
-    if field not in value:
-        yield where.error(f"the key {field!r} is missing", f"write one of {', '.join(tags)}")
-    elif not isinstance(tag, str):
-        yield _mismatch(where, tag, [inspect.StrType()])
-    elif tag not in tags:
-        yield where.error(f"{_shown(tag)} is none of {', '.join(tags)}", nearest(tag, tags))
-    else:
-        yield from _struct_problems(place, value, tags[tag])
+    for struct in structs:
+        if value.get(field) == struct.tag:
+            return struct
+    tag = inspect.Field(field, field, inspect.LiteralType(tuple(struct.tag for struct in structs)), required=True)
+    keys: dict[str, list[inspect.Field]] = {}
+    for struct in structs:
+        for one in struct.fields:
+            keys.setdefault(one.encode_name, []).append(one)
+    fields = (_common_field(same, len(structs)) for same in keys.values())
+    return inspect.StructType(UNKNOWN_MEMBER, (tag, *fields), forbid_unknown_fields=True)
+
+
+def _common_field(fields: list[inspect.Field], members: int) -> inspect.Field:
+    """Return what all fields of one name agree on; ``members`` is the number of structures in the union."""
+    first = fields[0]
+    kind = first.type if all(_plain(one.type) == _plain(first.type) for one in fields) else inspect.AnyType()
+    required = len(fields) == members and all(one.required for one in fields)
+    return inspect.Field(first.name, first.encode_name, kind, required)
 
 
 @dataclass(frozen=True, slots=True)

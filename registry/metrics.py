@@ -141,6 +141,6 @@ def _check_given(
 
 
 def _nearest(name: str) -> str:
-    known = sorted((*DEFINITIONS, *GROUPS))
+    known = sorted({*DEFINITIONS, *GROUPS})
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"the metrics are {', '.join(known)}"

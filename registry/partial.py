@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, inspect
 
-from registry.conversion import is_valid
+from registry.conversion import UNKNOWN_MEMBER, find_member, is_valid
 from registry.problems import UnknownValueError
 
 
@@ -102,8 +102,10 @@ def _convert_struct(value: dict[str, Any], kind: inspect.StructType, whole: tupl
             return _UNKNOWN
     if issubclass(kind.cls, whole):
         return _UNKNOWN
+    is_member_known = kind.cls is not UNKNOWN_MEMBER
     known = {field.encode_name for field in kind.fields} | ({kind.tag_field} if kind.tag_field else set())
-    is_complete = known.issuperset(value)  # an unknown key may be any of those that are absent
+    # an unknown key may be any of those that are absent
+    is_complete = is_member_known and known.issuperset(value)
     values: dict[str, Any] = {}
     for field in kind.fields:
         if field.encode_name in value:
@@ -113,7 +115,7 @@ def _convert_struct(value: dict[str, Any], kind: inspect.StructType, whole: tupl
                 continue
         elif is_complete and not field.required:
             values[field.name] = UNSET
-    return PartialObject(kind.cls, values)
+    return PartialObject(kind.cls if is_member_known else None, values)
 
 
 def _is_mapping(kind: inspect.Type) -> bool:
@@ -137,7 +139,7 @@ def _resolve(value: Any, kind: inspect.Type) -> inspect.Type:  # noqa: ANN401
     members = [_resolve(value, member) for member in kind.types]
     structs = [member for member in members if isinstance(member, inspect.StructType)]
     if isinstance(value, dict) and len(structs) > 1:
-        structs = [one for one in structs if one.tag_field is not None and value.get(one.tag_field) == one.tag]
+        structs = [find_member(value, structs)]
     if isinstance(value, dict) and len(structs) == 1:
         return structs[0]
     lists = [member for member in members if isinstance(member, inspect.VarTupleType)]

@@ -1,17 +1,16 @@
 """Requests: the question that a user asks, as written and as understood."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, inspect
 
 from artifacts.errors import InvalidInputError
 from artifacts.limits import REQUEST, TooLongError, check_document
 from registry.asking import (
-    Asked,
     AskedAccelerator,
     AskedHardware,
     AskedLimits,
@@ -23,13 +22,17 @@ from registry.conversion import convert
 from registry.hardware import KEYS, Hardware, Wanted
 from registry.hosts import CPU, AcceleratorCondition, HostConditions, parse_drivers, words
 from registry.manifests.identity import plain
-from registry.metrics import check_metrics, expand
+from registry.metrics import DEFINITIONS, check_metrics, expand
 from registry.names import Kind, parse_name
+from registry.partial import convert_known
+from registry.problems import Problems
 from registry.quantities import Amount, parse_bytes, parse_seconds
 from registry.yaml import Document, Place, read
 
 _LEAST_MEMORY = 6 << 20
 _LEAST_PROCESSES = 2
+_DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
+_DURATIONS = ("min_duration", "target_latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def read_request(text: bytes | str, name: str) -> Request:
     """The request in ``text``, YAML 1.2; ``name`` is what errors call it.
 
     Raises:
-        InvalidInputError: at the first fault, with the path of the key and the line.
+        InvalidInputError: the first fault, with the path of the key and the line; with all the others that can be told.
     """
     if len(text) > REQUEST:  # before it is parsed; what is close to the limit is counted in bytes below
         raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
@@ -117,8 +120,11 @@ def conditions_of(request: Mapping[str, Any]) -> HostConditions:
     hardware = _known(request.get("hardware", {}), AskedHardware)
     if isinstance(hardware, dict) and "accelerator" in hardware:
         hardware["accelerator"] = _known(hardware["accelerator"], AskedAccelerator)
-    document = Document(hardware, "hardware of the lock's request")
-    return _conditions(convert(document, AskedHardware), Place(document))
+    document, problems = Document(hardware, "hardware of the lock's request"), Problems()
+    asked: AskedHardware = convert(document, AskedHardware)
+    _check_conditions(asked, Place(document), problems)
+    problems.refuse()
+    return _conditions(asked)
 
 
 def parse_time(text: str) -> datetime:
@@ -142,45 +148,118 @@ def derive_seed(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
 
 
+def _check_time(text: str) -> None:
+    if not parse_seconds(text):
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+
+
+def _check_memory(text: str) -> None:
+    memory = parse_bytes(text)
+    if not memory:
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+    if memory < _LEAST_MEMORY:
+        what = f"nothing can run within {text}: engines start no container with less than 6MiB"
+        raise InvalidInputError(what, next_step="write more; a framework alone takes some hundred MiB")
+
+
+def _check_accelerator_name(text: str) -> None:
+    if not words(text):
+        raise InvalidInputError(f"{text!r} has no word of a name", next_step="write one, such as H200")
+
+
+_Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
+_TEXTS: _Parsers = {
+    ("name",): parse_name,
+    **{(key, "name"): parse_name for key in ("model", "dataset", "image")},
+    **{(key, "version"): Constraint.parse for key in ("model", "dataset", "image", "framework")},
+    ("as_of",): parse_time,
+    ("limits", "time"): _check_time,
+    ("limits", "memory"): _check_memory,
+    **{("scenario", key): parse_seconds for key in _DURATIONS},
+}
+"""The parser of each text of a request, by its path."""
+_HARDWARE_TEXTS: _Parsers = {
+    ("memory",): parse_bytes,
+    ("accelerator",): _check_accelerator_name,
+    ("accelerator", "name"): _check_accelerator_name,
+    ("accelerator", "memory"): parse_bytes,
+    ("accelerator", "driver"): parse_drivers,
+}
+"""The same below ``hardware``."""
+
+
 def _understood(document: Document) -> Request:
-    asked: Asking = convert(document, Asking)
-    place = Place(document)
-    _check_names(asked, place)
-    _check_metrics(asked, place)
-    if asked.as_of is not UNSET:
-        place.at("as_of").parsed(parse_time, asked.as_of)
-    check_document(document.value, REQUEST, document.name)
+    problems, asked = Problems(), None
+    with problems.noted():
+        asked = convert(document, Asking)
+    with problems.noted():
+        known = convert_known(document.value, inspect.type_info(Asking)) if asked is None else asked
+        _check(known, Place(document), problems)
+    with problems.noted():
+        check_document(document.value, REQUEST, document.name)
+    problems.refuse()
+    assert asked is not None
     return Request(
         asked=asked,
         document=document.value,
-        hardware=_platforms(asked.hardware, place.at("hardware")),
-        conditions=_conditions(asked.hardware, place.at("hardware")),
-        limits=_limits(asked.limits, place.at("limits")),
-        scenario=_scenario(asked.scenario, place.at("scenario")),
+        hardware=Hardware(*(_wanted(getattr(asked.hardware, key)) for key in KEYS)),
+        conditions=_conditions(asked.hardware),
+        limits=_limits(asked.limits),
+        scenario=_scenario(asked.scenario),
         seeds=Seeds(*(derive_seed(asked.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
         metrics=expand(asked.metrics),
     )
 
 
-def _check_names(asked: Asking, place: Place) -> None:
-    place.at("name").parsed(parse_name, asked.name)
-    for key in ("model", "dataset", "image"):
-        artifact: Asked | UnsetType = getattr(asked, key)
-        if artifact is not UNSET:
-            place.at(key, "name").parsed(parse_name, artifact.name)
-            place.at(key, "version").parsed(Constraint.parse, artifact.version)
-    if asked.framework is not UNSET:
-        place.at("framework", "version").parsed(Constraint.parse, asked.framework.version)
+def _check(asked: Asking, place: Place, problems: Problems) -> None:
+    """Note every rule that a request breaks; of a value that is unknown, nothing is said."""
+    _check_texts(asked, place, _TEXTS, problems)
+    with problems.noted():
+        _check_metrics(asked, place.at("metrics"), problems)
+    with problems.noted():
+        _check_equivalence(asked, place.at("equivalence"), problems)
+    with problems.noted():
+        _check_platforms(asked.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        _check_conditions(asked.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        if asked.limits.processes < _LEAST_PROCESSES:
+            what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
+            raise place.at("limits", "processes").error(what, "write more, such as 256; threads count as processes")
 
 
-def _check_metrics(asked: Asking, place: Place) -> None:
+def _check_texts(asked: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
+    """Note the texts that their parsers refuse, by the path of each; a value that is no text is passed over."""
+    for path, parse in parsers.items():
+        with problems.noted():
+            value = asked
+            for key in path:
+                value = getattr(value, key, UNSET)
+            if isinstance(value, str):
+                place.at(*path).parsed(parse, value)
+
+
+def _check_metrics(asked: Asking, place: Place, problems: Problems) -> None:
     """Each is known and of this scenario; whether the model's task gives it is seen when the model is."""
     for index, metric in enumerate(asked.metrics):
-        place.at("metrics", index).parsed(lambda name: check_metrics(None, asked.scenario.name, [name]), metric)
+        with problems.noted():
+            _check_metric(metric, None, place.at(index))
+            _check_metric(metric, asked.scenario.name, place.at(index))
+
+
+def _check_metric(name: str, scenario: str | None, place: Place) -> None:
+    place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
+
+
+def _check_equivalence(asked: Asking, place: Place, problems: Problems) -> None:
     for metric in () if asked.equivalence is UNSET else asked.equivalence:
-        if metric not in expand(asked.metrics):
-            what = f"{metric} is none of the metrics that are asked for"
-            raise place.at("equivalence", metric).error(what, "name one of them, or add it to metrics")
+        with problems.noted():
+            metrics = expand(asked.metrics) if metric in DEFINITIONS else ()
+            if metric not in metrics and DEFINITIONS.keys() >= set(
+                metrics
+            ):  # an unknown one may have been meant for it
+                what = f"{metric} is none of the metrics that are asked for"
+                raise place.at(metric).error(what, "name one of them, or add it to metrics")
 
 
 def _known(value: Any, wanted: type[AskedHardware | AskedAccelerator]) -> Any:  # noqa: ANN401 - unchecked until converted
@@ -189,78 +268,59 @@ def _known(value: Any, wanted: type[AskedHardware | AskedAccelerator]) -> Any:  
     return {key: part for key, part in value.items() if key in wanted.__struct_fields__}
 
 
-def _platforms(asked: AskedHardware, place: Place) -> Hardware:
-    return Hardware(*(_wanted(getattr(asked, key), place.at(key)) for key in KEYS))
+def _check_platforms(asked: AskedHardware, place: Place, problems: Problems) -> None:
+    for key in KEYS:
+        with problems.noted():
+            wanted = _wanted(getattr(asked, key)) or ()
+            for index, text in enumerate(wanted):
+                if text in wanted[:index]:
+                    problems.add(place.at(key, index).error(f"{text!r} stands twice", "leave one of them out"))
 
 
-def _wanted(asked: str | tuple[str, ...] | UnsetType, place: Place) -> Wanted:
+def _wanted(asked: str | tuple[str, ...] | UnsetType) -> Wanted:
     if isinstance(asked, UnsetType):
         return None
-    wanted = (asked,) if isinstance(asked, str) else asked
-    for index, text in enumerate(wanted):
-        if text in wanted[:index]:
-            raise place.at(index).error(f"{text!r} stands twice", "leave one of them out")
-    return wanted
+    return (asked,) if isinstance(asked, str) else asked
 
 
-def _conditions(asked: AskedHardware, place: Place) -> HostConditions:
-    accelerator = None
-    if asked.accelerator is not UNSET:
-        accelerator = _accelerator(asked.accelerator, place.at("accelerator"))
-        if _wanted(asked.device, place.at("device")) == (CPU,):
-            what = "an accelerator is asked for, and the only device that will do is cpu"
-            raise place.at("accelerator").error(
-                what, "name its device in hardware.device, such as cuda12, or leave the accelerator out"
-            )
+def _check_conditions(asked: AskedHardware, place: Place, problems: Problems) -> None:
+    _check_texts(asked, place, _HARDWARE_TEXTS, problems)
+    if asked.accelerator == AskedAccelerator():
+        step = "write name, count, memory or driver"
+        problems.add(place.at("accelerator").error("nothing is asked of the accelerator", step))
+    if asked.accelerator is not UNSET and _wanted(asked.device) == (CPU,):
+        what = "an accelerator is asked for, and the only device that will do is cpu"
+        step = "name its device in hardware.device, such as cuda12, or leave the accelerator out"
+        problems.add(place.at("accelerator").error(what, step))
+
+
+def _conditions(asked: AskedHardware) -> HostConditions:
     return HostConditions(
         cpus=1 if asked.cpus is UNSET else asked.cpus,
-        memory=None if asked.memory is UNSET else place.at("memory").parsed(Amount.parse, asked.memory),
-        accelerator=accelerator,
+        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
+        accelerator=None if asked.accelerator is UNSET else _accelerator(asked.accelerator),
     )
 
 
-def _accelerator(asked: str | AskedAccelerator, place: Place) -> AcceleratorCondition:
+def _accelerator(asked: str | AskedAccelerator) -> AcceleratorCondition:
     if isinstance(asked, str):
-        return AcceleratorCondition(_accelerator_name(asked, place))
-    if asked == AskedAccelerator():
-        raise place.error("nothing is asked of the accelerator", "write name, count, memory or driver")
+        return AcceleratorCondition(asked)
     return AcceleratorCondition(
-        name=None if asked.name is UNSET else _accelerator_name(asked.name, place.at("name")),
+        name=None if asked.name is UNSET else asked.name,
         count=1 if asked.count is UNSET else asked.count,
-        memory=None if asked.memory is UNSET else place.at("memory").parsed(Amount.parse, asked.memory),
-        driver=None if asked.driver is UNSET else place.at("driver").parsed(parse_drivers, asked.driver),
+        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
+        driver=None if asked.driver is UNSET else parse_drivers(asked.driver),
     )
 
 
-def _accelerator_name(text: str, place: Place) -> str:
-    if not words(text):
-        raise place.error(f"{text!r} has no word of a name", "write one, such as H200")
-    return text
+def _limits(asked: AskedLimits) -> Limits:
+    return Limits(parse_seconds(asked.time), parse_bytes(asked.memory), asked.cpus, asked.processes)
 
 
-def _limits(asked: AskedLimits, place: Place) -> Limits:
-    time = place.at("time").parsed(parse_seconds, asked.time)
-    memory = place.at("memory").parsed(parse_bytes, asked.memory)
-    for key, amount in (("time", time), ("memory", memory)):
-        if not amount:
-            raise place.at(key).error("nothing can run within 0", "write more")
-    if memory < _LEAST_MEMORY:
-        what = f"nothing can run within {asked.memory}: engines start no container with less than 6MiB"
-        raise place.at("memory").error(what, "write more; a framework alone takes some hundred MiB")
-    if asked.processes < _LEAST_PROCESSES:
-        what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
-        raise place.at("processes").error(what, "write more, such as 256; threads count as processes")
-    return Limits(time, memory, asked.cpus, asked.processes)
-
-
-_DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
-_DURATIONS = ("min_duration", "target_latency")
-
-
-def _scenario(asked: AskedScenario, place: Place) -> Scenario:
+def _scenario(asked: AskedScenario) -> Scenario:
     written: dict[str, Any] = plain(asked)
     del written["name"]
     for key in _DURATIONS:
         if key in written:
-            written[key] = place.at(key).parsed(parse_seconds, written[key])
+            written[key] = parse_seconds(written[key])
     return Scenario(asked.name, _DEFAULTS.get(asked.name, {}) | written)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from registry.resolution.candidates import Resolution
 
 ID_PREFIX = "sha256:"
-_REQUEST = re.compile(r"""(?:^|[{,])\s*["']?kind["']?\s*:""", re.MULTILINE)
+_YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
 _LOCK_ID = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
 REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="A request file.")
 AS_OF = click.option(
@@ -215,7 +215,7 @@ def read_question(invocation: Invocation, text: str) -> "Lock | Request":
     """The lock that ``text`` names, or the request in the file of that name."""
     if not text.startswith(ID_PREFIX):
         content = read_text(Path(text), next_step="name a lockfile, a lock's id, or a request file")
-        if _REQUEST.search(content) and not _LOCK_ID.search(content):
+        if _YAML_KEY.search(content) and not _LOCK_ID.search(content):
             return read_request(Path(text), "")
     return read_lock(invocation, text)
 

@@ -46,6 +46,13 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             place.at(key).parsed(parse, getattr(manifest, key))
     with problems.noted():
         check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
+    with problems.noted():
+        _check_kind(manifest, place, problems, published=published)
+    problems.refuse()
+
+
+def _check_kind(manifest: Manifest, place: Place, problems: Problems, *, published: bool) -> None:
+    """Check the rules of the manifest's kind."""
     if isinstance(manifest, Model):
         check_model(manifest, place, problems)
         if not published:  # what was published before these rules is read all the same
@@ -56,12 +63,9 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             with problems.noted():
                 _check_rates(manifest, place, problems)
     elif isinstance(manifest, Dataset):
-        with problems.noted():
-            _check_dataset(manifest, place, problems)
+        _check_dataset(manifest, place, problems)
     elif isinstance(manifest, Image):
-        with problems.noted():
-            _check_image(manifest, place, problems, published=published)
-    problems.refuse()
+        _check_image(manifest, place, problems, published=published)
 
 
 def _check_rates(model: Model, place: Place, problems: Problems) -> None:

@@ -149,3 +149,10 @@ def test_a_refusal_without_a_token_speaks_to_other_clients(tmp_path: Path) -> No
     assert answer.status_code == 401
     assert "Authorization: Bearer TOKEN" in answer.json()["next"]
     assert "BENCHLOCK_TOKEN" in answer.json()["next"]
+
+
+def test_a_submitted_request_with_a_misspelled_kind_is_read_as_a_request(commands: Warm, tmp_path: Path) -> None:
+    path = tmp_path / "request.yaml"
+    path.write_text("schema: 1\nkid: evaluation\n")
+    error = commands.call("run", "--submit", path).document["error"]
+    assert (error["where"], error["next"]) == (f"kid ({path}, line 2)", "did you mean 'kind'?")

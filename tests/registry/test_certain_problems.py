@@ -105,6 +105,14 @@ def test_rules_of_a_long_text_are_told_beside_keys_that_are_missing() -> None:
     assert places(MODEL.replace("license: Apache-2.0\n", "") + files) == RULES | {"license"}
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"), [("kind: model", "kind: modle", "kind"), ("kind: model", "kid: model", "kid")]
+)
+def test_rules_and_types_of_all_kinds_are_told_beside_an_unknown_kind(right: str, wrong: str, place: str) -> None:
+    text = MODEL.replace(right, wrong).replace("1.0.0", "one").replace("license:", "licence:")
+    assert places(text) == {place, "version", "licence"}
+
+
 PICTURES = """\
 schema: 1
 kind: model

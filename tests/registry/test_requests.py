@@ -1,7 +1,10 @@
 """Requests: as written, and as understood."""
 
+from collections.abc import Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +22,9 @@ from registry.requests import (
 )
 from registry.yaml import read
 
-CASES = Path(__file__).resolve().parent.parent / "cases" / "requests"
+ROOT = Path(__file__).resolve().parent.parent.parent
+CASES = ROOT / "tests" / "cases" / "requests"
+GOOD = sorted((*(CASES / "good").glob("*.yaml"), *(ROOT / "examples").glob("*/requests/*.yaml")))
 BAD = sorted((CASES / "bad").glob("*.yaml"))
 FULL = (CASES / "good" / "full.yaml").read_text()
 
@@ -41,7 +46,7 @@ def test_every_bad_case_has_its_words() -> None:
     assert {path.stem for path in (CASES / "bad").glob("*.txt")} == {path.stem for path in BAD}
 
 
-@pytest.mark.parametrize("path", sorted((CASES / "good").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_a_good_request_is_one_again_when_a_lock_carries_it(path: Path) -> None:
     request = read_request(path.read_bytes(), path.name)
     assert parse_request(request.document, "the lock's request") == request
@@ -126,3 +131,78 @@ def test_a_time_has_a_zone(text: str) -> None:
 def test_a_time_that_no_calendar_has_in_utc_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="no time with a zone"):
         parse_time(text)
+
+
+Fault = tuple[tuple[str, ...], str, Any]
+"""The path of a key, the key in its place, and its value."""
+
+
+def keys_of(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path of each key of a request, with its value."""
+    for key, inner in value.items():
+        yield (*path, key), inner
+        if isinstance(inner, dict):
+            yield from keys_of(inner, (*path, key))
+
+
+def faults_of(document: dict[str, Any]) -> list[Fault]:
+    """Misspell each key, give it a value of another type, and one that breaks its rule."""
+    broken = {str: "!", int: -1, float: -1.0, list: ["!"]}
+    faults: list[Fault] = []
+    for path, value in keys_of(document):
+        faults += [(path, f"{path[-1]}x", value), (path, path[-1], True)]
+        if type(value) in broken and path[-1] not in ("split", "os", "arch", "device"):
+            faults.append((path, path[-1], broken[type(value)]))
+    return faults
+
+
+def with_faults(document: dict[str, Any], *faults: Fault) -> dict[str, Any]:
+    document = deepcopy(document)
+    for (*above, last), key, value in faults:
+        mapping = document
+        for one in above:
+            mapping = mapping[one]
+        del mapping[last]
+        mapping[key] = value
+    return document
+
+
+def places_of(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_request(document, "request.yaml")
+    return [str(one.where).partition(" (")[0].partition("[")[0] for one in caught.value.problems or (caught.value,)]
+
+
+def are_apart(one: Fault, other: Fault) -> bool:
+    """Whether neither fault is of a key that holds the key of the other."""
+    length = min(len(one[0]), len(other[0]))
+    return one[0][:length] != other[0][:length]
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_two_faults_of_a_request_are_told_at_once_and_nothing_else(path: Path) -> None:
+    document = read(path.read_bytes(), path.name).value
+    faults, choose = faults_of(document), Random(path.stem)
+    assert len(faults) > 50
+    for fault in faults:
+        pair = fault, choose.choice([one for one in faults if are_apart(one, fault)])
+        expected = sorted(".".join((*where[:-1], key)) for where, key, _ in pair)
+        assert sorted(places_of(with_faults(document, *pair))) == expected, pair
+
+
+def test_rules_that_read_an_unknown_value_say_nothing() -> None:
+    document = read(FULL, "request.yaml").value | {"equivalence": {"throughput": 0.1, "latency_p99": 0.1}}
+    assert places_of(document) == ["equivalence.throughput"]
+    assert places_of(document | {"metrics": ["peak_qps", "trouhgput"]}) == ["metrics", "metrics"]
+    document["scenario"] = document["scenario"] | {"name": "sever"}
+    assert places_of(document | {"metrics": ["peak_qps"], "equivalence": {}}) == ["scenario.name"]
+
+
+def test_the_faults_of_a_request_have_a_next_step_each() -> None:
+    text = FULL.replace("kind:", "kid:").replace("single_stream", "singel_stream").replace("1s", "1 parsec")
+    with pytest.raises(InvalidInputError) as caught:
+        read_request(text.replace("10m", "10 min").replace('"^1.0"', '"^1.0.x.y"'), "request.yaml")
+    steps = {str(one.where).partition(" ")[0]: one.next_step for one in caught.value.problems}
+    versions = {"model.version", "image.version"}
+    assert set(steps) == {"kid", "scenario.name", "scenario.min_duration", "limits.time", *versions}
+    assert (steps["kid"], steps["scenario.name"]) == ("did you mean 'kind'?", "did you mean 'single_stream'?")

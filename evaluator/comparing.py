@@ -76,7 +76,7 @@ class Arm:
 class Comparison:
     """``reasons``: why the runs are not comparable. ``findings`` of each further arm, against the first.
 
-    ``replays`` say which runs do not count, since they have the samples of an earlier one.
+    ``replays`` say which runs do not count, since they have the samples of one that was recorded before.
     """
 
     arms: tuple[Arm, ...]
@@ -171,7 +171,7 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
     Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
     stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
 
-    A run that is given several times counts once, and of runs with the same samples the earliest counts.
+    A run that is given several times counts once, and of runs with the same samples the first recorded.
 
     Args:
         pairs: The runs, each with its lock.

@@ -60,24 +60,26 @@ class LatestRun:
     skipped: tuple[str, ...]
 
 
-def find_latest_done(records: KeptRuns, lock: Digest, before: RunId | None = None) -> LatestRun:
+def find_latest_done(records: KeptRuns, lock: Digest, before: Run | None = None) -> LatestRun:
     """Find the latest done run of a lock whose record is intact and agrees with its evidence.
 
     Args:
         records: The runs of the registry.
         lock: The lock's id.
-        before: Only runs older than this one.
+        before: Only runs that are older than this one, and were recorded before it.
 
     Raises:
         InvalidInputError: There is none, or too many later ones are damaged.
     """
     skipped = list[str]()
-    cursor = before
+    cursor = None if before is None else before.id
     for _ in range(0, _MOST_EXAMINED, _FEW):
         page = records.list_entries(lock=lock, outcome="done", before=cursor, limit=_FEW, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
                 skipped.append(f"{entry.id} was skipped: its record is damaged")
+                continue
+            if before is not None and entry.order > before.order:
                 continue
             run = records.get(entry.id)
             if _is_verified(run):
@@ -87,7 +89,7 @@ def find_latest_done(records: KeptRuns, lock: Digest, before: RunId | None = Non
         if len(page) < _FEW:
             break
         cursor = page[-1].id
-    earlier = "" if before is None else f" before {before}"
+    earlier = "" if before is None else f" before {before.id}"
     faults = f"; {'; '.join(skipped)}" if skipped else ""
     raise InvalidInputError(
         f"no run of {lock}{earlier} is done, so there is nothing to compare with{faults}",
@@ -121,9 +123,9 @@ def repeat_rerun(original: Run, once: Callable[[Mapping[str, Any]], Run], runs: 
 def find_sides(records: KeptRuns, lock: Lock, original: Run, again: Run) -> Sides:
     """Return the runs whose times say whether ``again`` reproduces ``original``.
 
-    With the original count the earlier runs of the lock that are done, on a host like the original's, and no reruns;
-    with the new run those of the same rerun. Of each the newest count; damaged ones are named, and runs with the
-    samples of an earlier one.
+    With the original count the runs of the lock that are done, on a host like the original's, no reruns, and recorded
+    before the new ones; with the new run those of the same rerun. Of each the last recorded count; damaged ones are
+    named, and runs with the samples of one that was recorded before.
     """
     if not margins_of(lock):
         return Sides((original,), (again,))
@@ -141,10 +143,10 @@ def find_sides(records: KeptRuns, lock: Lock, original: Run, again: Run) -> Side
 
 @dataclass(slots=True)
 class _Candidates:
-    """Ids of runs that may be of a side by their summaries, the newest first, and of those that are damaged."""
+    """The orders of runs that may be of a side by their summaries, and the ids of those that are damaged."""
 
-    earlier: list[RunId] = field(default_factory=list)
-    same: list[RunId] = field(default_factory=list)
+    earlier: list[tuple[int, RunId]] = field(default_factory=list)
+    same: list[tuple[int, RunId]] = field(default_factory=list)
     damaged: list[RunId] = field(default_factory=list)
 
 
@@ -160,25 +162,27 @@ def _find_candidates(records: KeptRuns, lock: Lock, original: Run, again: Run) -
             elif entry.id in {original.id, again.id}:
                 continue
             elif (other := _part_of(entry)) is None:
-                found.earlier.append(entry.id)
+                found.earlier.append(entry.order)
             elif part is not None and other.id == part.id:
-                found.same.append(entry.id)
-        first = min(again.id, *found.same) if found.same else again.id
-        found.earlier = [run for run in found.earlier if run < first]
+                found.same.append(entry.order)
+        first = min((again.order, *found.same))
+        found.earlier = [order for order in found.earlier if order < first]
         if len(page) < _PAGE or len(found.earlier) >= _MOST_EXAMINED:
             break
         before = page[-1].id
     return found
 
 
-def _examine(records: KeptRuns, candidates: Iterable[RunId], counts: Callable[[Run], bool]) -> tuple[Run, ...]:
-    """Return the first of the candidates that count, as examined."""
-    examined = map(records.get, islice(candidates, _MOST_EXAMINED))
+def _examine(
+    records: KeptRuns, candidates: Iterable[tuple[int, RunId]], counts: Callable[[Run], bool]
+) -> tuple[Run, ...]:
+    """Return the last recorded of the candidates that count, as examined."""
+    examined = (records.get(run) for _, run in islice(sorted(candidates, reverse=True), _MOST_EXAMINED))
     return tuple(islice(filter(counts, examined), _MOST_COUNTED))
 
 
 def _in_order(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    return tuple(sorted(runs, key=lambda run: run.id))
+    return tuple(sorted(runs, key=lambda run: run.order))
 
 
 def _part_of(run: Run) -> Part | None:

@@ -104,7 +104,8 @@ class RunOnWire(Struct, frozen=True, kw_only=True):
     """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle.
 
     ``hidden``, which administrators alone see, says why nobody else sees the run.
-    ``evidence`` is null of a run that is running.
+    ``evidence`` is null of a run that is running, and so is ``position``: that of the end among all records of the
+    registry. It says which run was recorded first, whatever the clocks of hosts said.
     """
 
     start: RunBegun
@@ -112,6 +113,7 @@ class RunOnWire(Struct, frozen=True, kw_only=True):
     imported_at: datetime | None
     evidence: EvidenceOnWire | None = None
     hidden: HiddenRecord | None = None
+    position: int | None = None
 
 
 class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,7 +171,14 @@ def run_on_wire(run: Run) -> RunOnWire:
     if found is not None:
         evidence = EvidenceOnWire(state=found.state, reasons=found.reasons, reported=found.reported)
     start = begun_on_wire(run.start)
-    return RunOnWire(start=start, end=end, imported_at=run.imported_at, hidden=hidden, evidence=evidence)
+    return RunOnWire(
+        start=start,
+        end=end,
+        imported_at=run.imported_at,
+        hidden=hidden,
+        evidence=evidence,
+        position=run.position,
+    )
 
 
 def entry_on_wire(entry: Run | DamagedRun) -> RunOnWire | DamagedRunOnWire:
@@ -190,7 +199,7 @@ def run_of(run: RunOnWire) -> Run:
     found = run.evidence
     evidence = None if found is None else EvidenceStatus(found.state, found.reasons, found.reported)
     end = None if run.end is None else end_of(run.end)
-    return Run(start_of(run.start), end, run.imported_at, hidden, evidence)
+    return Run(start_of(run.start), end, run.imported_at, hidden, evidence, run.position)
 
 
 def begun_on_wire(start: RunStart) -> RunBegun:

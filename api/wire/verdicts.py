@@ -81,7 +81,7 @@ class FindingTold(Struct, frozen=True, kw_only=True):
 class ComparisonTold(Struct, frozen=True, kw_only=True):
     """``reasons`` say why the runs are not comparable, none if they are.
 
-    ``replays`` say which runs do not count, since they have the samples of an earlier one.
+    ``replays`` say which runs do not count, since they have the samples of one that was recorded before.
     """
 
     comparable: bool

@@ -193,12 +193,11 @@ def check_past(run: Run, now: datetime) -> None:
 
 
 def check_fit(run: Run, lock: Lock) -> None:
-    """Nothing, where the run can be one of ``lock``.
+    """Raise unless the run can be one of ``lock``; of a run without an end, as far as its start says.
 
     Raises:
         IntegrityError: it is of another lock, or of a platform, an image or metrics that the lock does not have.
     """
-    assert run.end is not None
     platforms = {f"{one}, Python {one.python}": one.image_id for one in lock.image.platforms}
     ran_on = f"{run.start.platform_name}, Python {run.start.platform['python']}"
     faults = {
@@ -207,7 +206,7 @@ def check_fit(run: Run, lock: Lock) -> None:
         f"the image {run.start.image_id}": run.start.image_id not in (None, platforms.get(ran_on)),
     } | {
         f"the metric {metric.name} by definition {metric.version}": lock.metrics.get(metric.name) != metric.version
-        for metric in run.end.metrics
+        for metric in (() if run.end is None else run.end.metrics)
     }
     for what, is_foreign in faults.items():
         if is_foreign:

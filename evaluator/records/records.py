@@ -41,7 +41,7 @@ from evaluator.records.tables import (
 from evaluator.statistics.figures import Interval, Metric
 from registry.access.actors import acting
 from registry.access.log import note, now
-from registry.catalogue.chain import check_records, digest_record, insert_record
+from registry.catalogue.chain import check_records, digest_record, find_positions, insert_record
 from registry.catalogue.damage import RESTORE, DamagedDatabaseError
 from registry.catalogue.database import decoding, reading, writing
 from registry.catalogue.tables import locks
@@ -332,7 +332,7 @@ def unknown_run(run: RunId) -> UnknownNameError:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in eight queries however many they are.
+    """The runs of ``ids``, in that order, in nine queries however many they are.
 
     Raises:
         DamagedDatabaseError: a record is not what was written.
@@ -351,11 +351,13 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
         for id_, rows in arrivals.items():
             digests["imported_runs", id_] = digest_record({"imported_runs": _values(rows)})
         check_records(connection, _KINDS, ids, digests)
+        positions = find_positions(connection, "run_ends", ids)
         return tuple(
             Run(
                 _start(starts[id_]),
                 _end(ends[id_][0], {name: rows.get(id_, ()) for name, rows in parts.items()}) if id_ in ends else None,
                 arrivals[id_][0].at if id_ in arrivals else None,
+                position=positions.get(id_),
             )
             for id_ in ids
             if id_ in starts

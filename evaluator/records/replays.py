@@ -58,10 +58,10 @@ def is_replay(run: Run, other: Run) -> bool:
 
 
 def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return the runs, of those with the same samples the earliest alone; and a sentence on each of the others."""
+    """Return the runs, of those with equal samples the first recorded alone; and a sentence on each of the others."""
     measured = tuple(measured)
     first: dict[tuple[Digest, Digest], RunId] = {}
-    for run in sorted(measured, key=lambda run: run.id):
+    for run in sorted(measured, key=lambda run: run.order):
         if (samples := _samples(run)) is not None:
             first.setdefault((run.start.lock, samples), run.id)
     replays: dict[RunId, RunId] = {}

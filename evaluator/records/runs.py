@@ -158,7 +158,8 @@ class Run:
 
     ``imported_at``: when it came in a bundle, of one that ran somewhere else. ``hidden``: where it is hidden from
     everybody but administrators. ``evidence``: whether the record agrees with its blobs; None where nobody has compared
-    them. Figures that do not agree are withheld from ``end``.
+    them. Figures that do not agree are withheld from ``end``. ``position``: that of the end in the chain of records;
+    None without an end, or where the server does not say.
     """
 
     start: RunStart
@@ -166,10 +167,16 @@ class Run:
     imported_at: datetime | None = None
     hidden: Hiding | None = None
     evidence: EvidenceStatus | None = field(default=None, compare=False)
+    position: int | None = field(default=None, compare=False)
 
     @property
     def id(self) -> RunId:
         return self.start.id
+
+    @property
+    def order(self) -> tuple[int, RunId]:
+        """A key that sorts ended runs by when this registry recorded their ends; a client chooses id and times."""
+        return self.position or 0, self.id
 
 
 @dataclass(frozen=True, slots=True)

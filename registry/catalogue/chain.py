@@ -175,6 +175,13 @@ def check_records(
         raise fault
 
 
+def find_positions(connection: Connection, kind: str, keys: Collection[str]) -> dict[str, int]:
+    """Return by key the positions in the chain of the records of a kind: the order in which they were inserted."""
+    query = select(record_chain.c.key, record_chain.c.seq)
+    query = query.where(record_chain.c.kind == kind, record_chain.c.key.in_(keys))
+    return {row.key: row.seq for row in connection.execute(query)}
+
+
 def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
     """Read one record and compare it with the chain.
 

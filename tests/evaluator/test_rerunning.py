@@ -176,6 +176,14 @@ def test_damaged_and_contradicted_runs_are_skipped_and_named(records: Records, d
     assert damaged.id in caught.value.what
 
 
+def test_a_run_that_is_recorded_later_under_an_older_id_is_not_the_latest_one_before(records: Records) -> None:
+    original, again = kept(records, 0, "done"), kept(records, 9, "done")
+    backdated = kept(records, 5, "done")
+    assert find_latest_done(records, LOCK.id, again).run == original
+    assert find_latest_done(records, LOCK.id, kept(records, 10, "done")).run == again
+    assert backdated.order > again.order
+
+
 def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Records) -> None:
     kept(records, 0, "cancelled")
     with pytest.raises(InvalidInputError, match="nothing to compare with") as caught:
@@ -212,6 +220,18 @@ def test_the_sides_are_the_earlier_runs_and_those_of_the_same_rerun(database: En
     found = find_sides(records, lock, original, made[2])
     assert [run.id for run in found.originals] == [run.id for run in earlier]
     assert [run.id for run in found.reruns] == [run.id for run in made]
+
+
+def test_a_run_that_is_recorded_later_under_an_older_id_is_of_no_side(database: Engine, equivalent: Lock) -> None:
+    records = Records(database)
+    original = timed(records, equivalent, 1)
+    slow = timed(records, equivalent, -60)  # the clock of its host was slow, and it was recorded in time
+    again = timed(records, equivalent, 9, rerun_of(original, "one", 1))
+    timed(records, equivalent, 0)  # recorded last, under an id older than that of the original
+    second = timed(records, equivalent, 2, rerun_of(original, "one", 2))
+    found = find_sides(records, equivalent, original, again)
+    assert [run.id for run in found.originals] == [original.id, slow.id]
+    assert [run.id for run in found.reruns] == [again.id, second.id]
 
 
 @pytest.fixture

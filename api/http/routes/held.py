@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Litestar, Router, post, put
@@ -14,7 +15,7 @@ from api.http.documented import answers, content, example
 from api.http.guards import RUN
 from api.http.logs import log
 from api.http.places import END
-from api.http.routes.runs import BEGUN, OVER, RunIn
+from api.http.routes.runs import BEGUN, OVER, RunIn, check_begun, check_ended
 from api.http.routes.runs import RUN as RUN_EXAMPLE
 from api.http.service import Service
 from api.http.space import WHILE_FULL
@@ -23,11 +24,9 @@ from api.wiring import Registry, now
 from artifacts.errors import BenchlockError
 from evaluator.dispatch.held import HeldRuns
 from evaluator.dispatch.times import Times
-from evaluator.records.documents import check_recorded
-from evaluator.records.runs import Run, parse_run_id
+from evaluator.records.runs import RunStart, parse_run_id
 from registry.accepting import refuse_missing
 from registry.access.actors import SERVER, act_as
-from registry.lockfile import load
 
 _HOLD = {"run": BEGUN["id"], "seconds": 60.0}
 
@@ -46,12 +45,16 @@ def routes(service: Service) -> Router:
         status_code=201,
         summary="Begin a run of one's own",
         responses=answers(
-            "unknown-name", "refused", body=True, success={201: content(wire.Hold, "It is recorded and held.", _HOLD)}
+            "unknown-name",
+            "refused",
+            "integrity",
+            body=True,
+            success={201: content(wire.Hold, "It is recorded and held.", _HOLD)},
         ),
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
         """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
-        await service.prompt.do(held.start, wire.start_of(data))
+        await service.prompt.do(_begun, registry, held, wire.start_of(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
 
     @put(
@@ -93,16 +96,16 @@ def routes(service: Service) -> Router:
     )
 
 
-def _ended(registry: Registry, held: HeldRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
-    def check(run: Run) -> None:
-        lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
-        check_recorded(run, lock)
-        registry.examiner.require(run, lock)
+def _begun(registry: Registry, held: HeldRuns, start: RunStart) -> None:
+    check_begun(registry, start)
+    held.start(start)
 
+
+def _ended(registry: Registry, held: HeldRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
     id_, end = parse_run_id(f"run/{run_id}"), wire.end_of(data)
     with registry.store.writing():
         refuse_missing({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
-        return wire.run_on_wire(registry.examiner.examine(held.finish(id_, end, check)))
+        return wire.run_on_wire(registry.examiner.examine(held.finish(id_, end, partial(check_ended, registry))))
 
 
 def reaping(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan

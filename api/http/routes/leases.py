@@ -14,7 +14,7 @@ from api.http.guards import ADMIN, READ, RUN
 from api.http.pages import Cursor, Limit, bounded, fit_page
 from api.http.places import END, LIST, WAIT
 from api.http.routes.jobs import JOB
-from api.http.routes.runs import BEGUN
+from api.http.routes.runs import BEGUN, check_begun, check_ended
 from api.http.service import Service
 from api.http.space import WHILE_FULL
 from api.wire import jobs as wire
@@ -26,9 +26,7 @@ from artifacts.errors import InvalidInputError
 from evaluator.dispatch.matching import MachineFacts
 from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
 from evaluator.dispatch.sql import SqlQueue
-from evaluator.records.documents import check_recorded
-from evaluator.records.runs import Run, RunEnd, RunId
-from registry.lockfile import load
+from evaluator.records.runs import RunEnd, RunId, RunStart
 
 _LOOKS: Final = 1.0
 """Seconds between two looks for work, for a machine that waits."""
@@ -241,14 +239,16 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
         status_code=200,
         summary="Begin the run of a lease",
         responses=answers(
+            "unknown-name",
             "invalid-input",
+            "integrity",
             body=True,
             success={200: content(wire.Began, "The start as recorded, or null: the lease is over.", {"start": BEGUN})},
         ),
     )
     async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
         """The same start again changes nothing; its `attempt` is counted here."""
-        started = await service.prompt.do(queue.begin, _fence(fence), start_of(data))
+        started = await service.prompt.do(_begun, service.registry, queue, _fence(fence), start_of(data))
         return wire.Began(start=None if started is None else begun_on_wire(started))
 
     @put(
@@ -280,17 +280,15 @@ def _fence(text: str) -> Fence:
     return Fence(int(text))
 
 
+def _begun(registry: Registry, queue: SqlQueue, fence: Fence, start: RunStart) -> RunStart | None:
+    check_begun(registry, start)
+    return queue.begin(fence, start)
+
+
 def _committed(registry: Registry, queue: SqlQueue, fence: Fence, run: RunId, end: RunEnd) -> Job:
     with registry.store.writing():
         _check_blobs(registry, tuple(end.blobs.values()))
-        return queue.commit_checked(fence, run, end, partial(_check_run, registry))
-
-
-def _check_run(registry: Registry, run: Run) -> None:
-    """Raise unless the ended run fits its lock and agrees with its evidence."""
-    lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
-    check_recorded(run, lock)
-    registry.examiner.require(run, lock)
+        return queue.commit_checked(fence, run, end, partial(check_ended, registry))
 
 
 def _check_blobs(registry: Registry, blobs: tuple[Descriptor, ...]) -> None:

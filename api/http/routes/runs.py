@@ -24,7 +24,8 @@ from artifacts.digest import digest_bytes, parse_digest
 from artifacts.errors import InvalidInputError
 from artifacts.limits import PAGE
 from evaluator.evidence.examination import SCRATCH
-from evaluator.records.runs import Outcome, Run, RunId, parse_run_id
+from evaluator.records.documents import check_fit, check_recorded
+from evaluator.records.runs import Outcome, Run, RunId, RunStart, check_start, parse_run_id
 from registry.lockfile import load
 
 _AT_ONCE = 101
@@ -65,7 +66,7 @@ OVER: Any = {
     "timings": {"load": 0.2},
     "details": {},
 }
-RUN: Any = {"start": BEGUN, "end": OVER, "imported_at": None}
+RUN: Any = {"start": BEGUN, "end": OVER, "imported_at": None, "position": 42}
 _PAGE: Any = {"runs": [RUN], "damaged": []}
 _VERDICT = {
     "verdict": "reproduced",
@@ -234,6 +235,19 @@ def _judgements(service: Service) -> list[Any]:
     return [compare_runs, judge_run]
 
 
+def check_begun(registry: Registry, start: RunStart) -> None:
+    """Raise unless the start of a run is complete and fits its lock."""
+    check_start(start)
+    check_fit(Run(start, None), load(registry.catalogue.get_lock(start.lock), start.lock))
+
+
+def check_ended(registry: Registry, run: Run) -> None:
+    """Raise unless an ended run fits its lock and agrees with its evidence."""
+    lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
+    check_recorded(run, lock)
+    registry.examiner.require(run, lock)
+
+
 def _page(registry: Registry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
     lock, outcome, before = wanted
     id_ = None if lock is None else parse_digest(lock)
@@ -273,7 +287,7 @@ def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
     lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
     skipped: tuple[str, ...] = ()
     if data.against is UNSET:
-        latest = find_latest_done(registry.records, again.start.lock, again.id)
+        latest = find_latest_done(registry.records, again.start.lock, again)
         original, skipped = latest.run, latest.skipped
     else:
         original = _ended(registry, data.against)

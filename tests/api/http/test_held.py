@@ -56,7 +56,7 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
         begun = client.post("/v1/runs", json=sent(begun_on_wire(start)))
         assert (begun.status_code, begun.json()) == (201, held)
     assert client.put(f"{path}/hold").json() == held
-    assert client.get(path).json()["end"] is None
+    assert (client.get(path).json()["end"], client.get(path).json()["position"]) == (None, None)
     refused = client.put(f"{path}/end", json=sent(over_on_wire(end)))
     assert (refused.status_code, refused.json()["blobs"]) == (409, [digest_bytes(BLOB)])
     (registry.home / "file").write_bytes(BLOB)
@@ -64,7 +64,9 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
     for _ in range(2):
         done = client.put(f"{path}/end", json=sent(over_on_wire(end)))
         assert done.status_code == 200, done.text
-        assert run_of(msgspec.json.decode(done.content, type=RunOnWire)) == registry.records.get(start.id)
+        told, kept = run_of(msgspec.json.decode(done.content, type=RunOnWire)), registry.records.get(start.id)
+        assert (told, told.order) == (kept, kept.order)
+        assert kept.position is not None
     late = client.put(f"{path}/hold")
     assert (late.status_code, late.json()["code"]) == (409, "run-ended")
     assert "immutable" in client.get(path).headers["cache-control"]
@@ -88,6 +90,29 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
 def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
     answer = client.post("/v1/runs", json=sent(begun_on_wire(start_of(lock))) | changed)
     assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"image_id": "sha256:" + "0" * 64, "isolation": "container"}, "it says the image sha256:0000"),
+        ({"platform": {"os": "linux", "arch": "arm64", "device": "cpu", "python": "3.11"}}, "linux/arm64/cpu"),
+    ],
+)
+def test_a_start_that_does_not_fit_its_lock_is_refused(
+    client: Client, registry: Registry, lock: Lock, changed: dict[str, Any], reason: str
+) -> None:
+    start = sent(begun_on_wire(start_of(lock))) | changed
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts())
+    queue.submit(wish(lock=lock.id))
+    lease = queue.lease(machine(1), BOOT)
+    assert lease is not None
+    for path in ("/v1/runs", f"/v1/leases/{lease.fence}/run"):
+        answer = client.post(path, json=start)
+        assert (answer.status_code, answer.json()["code"]) == (422, "integrity"), answer.text
+        assert reason in answer.json()["detail"]
+    assert registry.records.count(lock.id) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """One measurement under several ids is refused, and where it is recorded already it counts once."""
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, insert
 
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError
+from artifacts.local import LocalStore
 from evaluator.comparing import compare_runs
 from evaluator.records.records import Records, keep_imported
 from evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays
@@ -17,6 +20,7 @@ from evaluator.rerunning import find_sides, judge_rerun
 from registry.catalogue.database import writing
 from registry.catalogue.tables import locks
 from registry.lockfile import Lock
+from registry.manifests.identity import content
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
@@ -124,10 +128,47 @@ def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monk
         before.setattr("evaluator.records.records.refuse_replay", lambda *_: None)
         for run in (first, later, again):
             finish(records, run)
-    found = find_sides(records, LOCK, later, again)
+    found = find_sides(records, LOCK, records.get(later.id), records.get(again.id))
     assert [run.id for run in found.originals] == [first.id]
     assert [run.id for run in found.reruns] == [again.id]
     assert found.replays == (f"{later.id} has the samples of {first.id}, so they count once",)
+
+
+def test_of_equal_runs_the_first_recorded_counts_when_a_hidden_one_is_shown_again(records: Records) -> None:
+    """The copy claims an older time, and was recorded while the original was hidden."""
+    hidden, copy, other, again = timed(SOME, 1), timed(SOME, 0), timed(None, 2), timed(MORE, 3)
+    finish(records, hidden)
+    records.hide(hidden.id, "under review")
+    for run in (copy, other, again):
+        finish(records, run)
+    records.unhide(hidden.id)
+    loaded = [(LOCK, records.get(run.id)) for run in (copy, hidden, other)]
+    named = (f"{copy.id} has the samples of {hidden.id}, so they count once",)
+    found = compare_runs(loaded)
+    assert [run.id for arm in found.arms for run in arm.runs] == [hidden.id, other.id]
+    assert found.replays == named
+    sides = find_sides(records, LOCK, records.get(other.id), records.get(again.id))
+    assert [run.id for run in sides.originals] == [hidden.id, other.id]
+    assert sides.replays == named
+
+
+def test_a_rerun_that_replays_an_earlier_run_has_no_times_of_its_own(
+    records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other, again = timed(SOME, 0), timed(MORE, 1), timed(SOME, 2)
+    with monkeypatch.context() as before:
+        before.setattr("evaluator.records.records.refuse_replay", lambda *_: None)
+        for run in (first, other, again):
+            finish(records, run)
+    store = LocalStore(tmp_path / "blobs")
+    for manifest in variant({}).manifests.values():
+        store.put(io.BytesIO(content(manifest)))
+    original, rerun = records.get(other.id), records.get(again.id)
+    sides = find_sides(records, LOCK, original, rerun)
+    assert sides.reruns == ()
+    verdict = judge_rerun(LOCK, original, rerun, store, sides)
+    assert verdict.verdict == "undecided"
+    assert f"{again.id} has the samples of {first.id}, so they count once" in verdict.reported
 
 
 def test_a_run_is_not_judged_against_its_own_replay(tmp_path: object) -> None:

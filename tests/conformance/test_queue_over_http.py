@@ -57,7 +57,8 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     behind = made.queue
     for resource in ("jobs", "leases", "held"):
         monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
-    monkeypatch.setattr("api.http.routes.leases._check_run", lambda *_: None)
+    for check in ("check_begun", "check_ended"):
+        monkeypatch.setattr(f"api.http.routes.leases.{check}", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
     catalogue = Catalogue(database, lambda: NOON)

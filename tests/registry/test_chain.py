@@ -42,7 +42,7 @@ FORGERIES = [
     "UPDATE runs SET started_at = :at WHERE id = :run",
     "INSERT INTO imported_runs (run, at) VALUES (:run, :at)",
     "DELETE FROM record_chain WHERE kind = 'run_ends' AND key = :run",
-    "UPDATE record_chain SET link = replace(link, '0', '1') WHERE kind = 'run_ends' AND key = :run",
+    "UPDATE record_chain SET link = digest WHERE kind = 'run_ends' AND key = :run",
 ]
 Entries = dict[tuple[str, str], str]
 

@@ -11,6 +11,7 @@ from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore, verify
 from artifacts.trees import iterate_listing, iterate_tree
+from evaluator.evidence.status import RUN_AGAIN
 from evaluator.records.records import Records
 from evaluator.records.runs import Run
 from registry.catalogue.catalogue import Catalogue
@@ -58,6 +59,8 @@ class Inventory:
         names: Names = {digest: f"blob {digest}" for digest in self.store.list()}
         wanted = {*self.catalogue.live_digests(), *self.records.live_digests()}
         names |= {digest: f"blob {digest}" for digest in wanted - self._unbrought()}
+        for run in self.records.ids():
+            names |= self.of_run(self.records.as_recorded(run))
         for entry in self.catalogue.list():
             names |= self.of_version(entry.reference)
         return names
@@ -99,4 +102,6 @@ def damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[Integ
             try:
                 verify(store, digest, name=name, advance=advance)
             except IntegrityError as error:
+                if name.startswith("run/"):
+                    error.next_step = RUN_AGAIN
                 yield error

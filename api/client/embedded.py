@@ -128,6 +128,8 @@ class EmbeddedRegistry:
         # A damaged database cannot say what a blob is, nor which ones are missing.
         blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
         runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
+        said = {(fault.what, fault.where) for fault in faults}
+        contradictions = [fault for fault in contradictions if (fault.what, fault.where) not in said]
         faults += damage(store, blobs, progress)
         chain = database.head
         records, told = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)

@@ -1,7 +1,7 @@
 """Whether a record agrees with its evidence. Apart from what finds out, so that reading records loads none of it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from artifacts.errors import IntegrityError, InvalidInputError
 
@@ -84,6 +84,12 @@ class EvidenceStatus:
         """The state with its reasons, as one sentence about a record."""
         reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
         return f"{'' if self.state == 'contradicted' else 'is '}{self.words}{reasons}"
+
+
+RUN_AGAIN: Final = (
+    "run the lock again with `benchlock rerun LOCK`, import the run's bundle again, or restore the file from a backup"
+)
+"""What helps where a file that a run left is damaged."""
 
 
 class UnverifiedError(InvalidInputError):

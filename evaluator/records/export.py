@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from artifacts.errors import InvalidInputError
+from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.store import BlobStore, copy_out
+from evaluator.evidence.status import RUN_AGAIN
 from evaluator.records.runs import Run
 from evaluator.runner.results import FILES
 
@@ -23,5 +24,9 @@ def export_run(run: Run, store: BlobStore, folder: Path) -> int:
     for role, blob in run.end.blobs.items():
         # A record that was imported names roles as it likes; of those that we know, two have files of the same name.
         path = FILES.get(role) or Path(f"{role}.txt").name
-        copy_out(store, blob, folder / path, name=f"{run.start.id} {role}")
+        try:
+            copy_out(store, blob, folder / path, name=f"{run.start.id} {role}")
+        except IntegrityError as error:
+            error.next_step = RUN_AGAIN
+            raise
     return len(run.end.blobs)

@@ -13,7 +13,7 @@ from migrations.schema import METADATA
 from registry.catalogue.database import open_engine, writing
 from registry.catalogue.guards import guards, triggers
 from tests.support.commands import Commands
-from tests.support.filled import fill, store_blobs
+from tests.support.filled import BLOB, fill, store_blobs
 from tests.support.forging import forge, remove_guards
 
 
@@ -62,6 +62,18 @@ def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunI
     answer = commands.call("verify", "--head", whole["head"])
     assert answer.code == 4
     assert [fault["where"] for fault in answer.document["damaged"]] == [f"run_ends: {run}"]
+    assert f"run_ends: {run}" not in [fault["where"] for fault in answer.document["contradictions"]]
+
+
+def test_of_a_damaged_file_of_a_run_it_says_what_helps(commands: Commands, run: RunId, tmp_path: Path) -> None:
+    path = LocalStore(commands.registry / "blobs").path(BLOB.digest)
+    path.chmod(0o644)
+    path.write_bytes(b"something else")
+    for words in (["verify"], ["verify", run]):
+        (fault,) = commands.call(*words).document["damaged"]
+        assert fault["where"].startswith("run/"), words
+        assert "benchlock rerun" in fault["next"], words
+    assert "benchlock rerun" in commands.error(4, "get", run, "-o", str(tmp_path / "files"))["next"]
 
 
 def test_a_noted_head_is_compared(commands: Commands, run: RunId) -> None:  # noqa: ARG001 - it fills

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, meter_stream
 from registry.inspection.protobuf import MalformedError
+from registry.inspection.recognition import recognize
 
 MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"
@@ -62,7 +63,8 @@ def read_arrays(stream: BinaryIO) -> tuple[FoundArray, ...]:
             check_count(len(members), BUDGET.members, "arrays")
             return tuple(_member(archive, member) for member in members if not member.is_dir())
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, zlib.error) as error:
-        raise MalformedError(str(error)) from error
+        seems = recognize(stream, "zip archive")
+        raise MalformedError(str(error) if seems is None else f"it is {seems}") from error
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> FoundArray:

@@ -8,10 +8,12 @@ from artifacts.isolation.frames import pack_error
 from artifacts.isolation.server import CallerBlobs
 from artifacts.store import verify
 from registry.conversion import convert
-from registry.inspection.code import model_reasons
+from registry.inspection.code import GRAPH_FORMS, model_reasons
 from registry.inspection.content import Content, with_trees
 from registry.inspection.kinds import inspect
 from registry.inspection.models import is_graph
+from registry.inspection.protobuf import MalformedError
+from registry.inspection.recognition import describe_mismatch
 from registry.manifests import Manifest, Model
 from registry.problems import Problems
 from registry.yaml import Document
@@ -43,11 +45,15 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
     model, content = _read(arguments, blobs)
     assert isinstance(model, Model)
     for path in (path for named in arguments["paths"] for path in content.inside(named)):
+        step = "ask its author for the weights alone, or for unsafe: true in the manifest"
         with content.open(path, path) as stream:
-            found = model_reasons(stream, path, content.size(path), model.format, is_graph=is_graph(model, path))
+            try:
+                found = model_reasons(stream, path, content.size(path), model.format, is_graph=is_graph(model, path))
+            except MalformedError as error:
+                what = f"{path} of {content.name} {describe_mismatch(stream, GRAPH_FORMS[model.format], error)}"
+                return pack_error(_shorten(InvalidInputError(what, where=path, next_step="ask its author for it")))
         if found:
             what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
-            step = "ask its author for the weights alone, or for unsafe: true in the manifest"
             return pack_error(_shorten(InvalidInputError(what, where=path, next_step=step)))
     return None
 

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
@@ -35,6 +35,14 @@ _ESCAPED = re.compile(rb"\\u00[2-6][0-9a-fA-F]")
 _OVERLAP = 256
 _LARGEST_UNPACKED = 1 << 26  # bytes
 _KERAS_MODULES = re.compile(r"(keras|tf_keras|tensorflow|builtins)(\.(?!.*(utils|saving|file_io|io\b)).*)?")
+ZIPPED: Final = ("keras", "torchscript", "torch-export")
+GRAPH_FORMS: Final = {
+    "tflite": "TFLite graph",
+    "savedmodel": "SavedModel",
+    "frozen-graph": "frozen graph",
+    **dict.fromkeys(ZIPPED, "zip archive"),
+}
+"""What messages call the graph of a format whose files are looked into."""
 _UNREAD_SAVED_MODELS = ("saved_model.pbtxt", "saved_model.cpb")
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SyntaxError, KeyError),
@@ -70,11 +78,18 @@ def model_reasons(
         size: Its bytes.
         model_format: The model's ``format``.
         is_graph: Whether the framework takes the file, or a tree that it lies in, for the model's graph.
+
+    Raises:
+        MalformedError: It is a graph, and not of its format; ``GRAPH_FORMS`` says of which.
     """
     found = list(reasons(stream, torchscript=model_format == "torchscript"))
     try:
         operations = _code_operations(stream, path, size, model_format) if is_graph else ()
-    except (MalformedError, *_UNREADABLE) as error:
+    except MalformedError:
+        if not found:
+            raise
+        operations = ()
+    except _UNREADABLE as error:
         operations = ()
         found.append(f"has operations that cannot be looked into: {error}")
     if operations:

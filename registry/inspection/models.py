@@ -1,7 +1,9 @@
 """Whether a model's files are what its manifest says: readable, without code, whole."""
 
 import posixpath
+import zipfile
 from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 from artifacts.errors import InvalidInputError
@@ -10,14 +12,14 @@ from registry.cards import LARGEST
 from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
 from registry.inspection.archives import faults
 from registry.inspection.budgets import BUDGET, check_count
-from registry.inspection.code import model_reasons
+from registry.inspection.code import GRAPH_FORMS, ZIPPED, model_reasons
 from registry.inspection.content import Content
 from registry.inspection.functions import check_functions
 from registry.inspection.goldens import check_goldens
 from registry.inspection.graphs import FoundGraph
 from registry.inspection.ports import check_labels, check_ports
 from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import recognize
+from registry.inspection.recognition import describe_mismatch, recognize
 from registry.inspection.safetensors import read_header
 from registry.manifests import Model
 from registry.problems import Problems
@@ -85,11 +87,9 @@ def _check_file(model: Model, path: str, content: Content, where: str) -> None:
     if path.endswith(".safetensors"):
         _read(read_header, (path, "safetensors file"), content, where)
         return
+    called = (path, GRAPH_FORMS.get(model.format, model.format))
+    found = _read(partial(_find_reasons, model, path), called, content, where)
     with content.open(path, where) as stream:
-        size = content.size(path)
-        found: tuple[str, ...] = ()
-        if model.unsafe is not True:
-            found = model_reasons(stream, path, size, model.format, is_graph=is_graph(model, path))
         broken = next(faults(stream), None)
     if found:
         what = f"{path} executes code when it is read: it {'; it '.join(found)}"
@@ -97,6 +97,18 @@ def _check_file(model: Model, path: str, content: Content, where: str) -> None:
         raise content.error(what, where, step)
     if broken:
         raise content.error(f"{path} {broken}", where, "write the archive again, with plain names")
+
+
+def _find_reasons(model: Model, path: str, stream: BinaryIO, size: int) -> tuple[str, ...]:
+    """Return why a file would run code, nothing where the manifest says that it does.
+
+    Raises:
+        MalformedError: It is a graph, and not of the model's format.
+    """
+    graph = is_graph(model, path)
+    if graph and model.format in ZIPPED and not zipfile.is_zipfile(stream):
+        raise MalformedError("the list of files at its end is missing")
+    return () if model.unsafe is True else model_reasons(stream, path, size, model.format, is_graph=graph)
 
 
 def _check_card(path: str, content: Content, where: str) -> None:
@@ -149,11 +161,10 @@ def _read(reader: Callable[[BinaryIO, int], T], called: tuple[str, str], content
         try:
             found = reader(stream, content.size(path))
         except MalformedError as error:
-            seems = recognize(stream, form)
-            if seems is None:
-                raise content.error(f"{path} is no {form}: {error}", where, "write it again") from error
             step = f"name the {form}, or write the manifest of what the file is (`benchlock init model` does)"
-            raise content.error(f"{path} is no {form}: it is {seems}", where, step) from error
+            if recognize(stream, form) is None:
+                step = "write it again"
+            raise content.error(f"{path} {describe_mismatch(stream, form, error)}", where, step) from error
         if isinstance(found, FoundGraph):
             check_count(max(len(found.inputs), len(found.outputs)), BUDGET.ports, "inputs or outputs")
         return found

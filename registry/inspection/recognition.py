@@ -18,8 +18,14 @@ _LENGTH: Final = 32
 
 
 def recognize(stream: BinaryIO, form: str) -> str | None:
-    """Return what a file is in words; None if its beginning does not tell, or begins as a ``form`` does."""
+    """Return what a file is in words; None if its beginning does not tell, or is that of a ``form``."""
     stream.seek(0)
     start = stream.read(_LENGTH)
     seems = next((name for offset, sign, name in _BEGINNINGS if start[offset:].startswith(sign)), None)
-    return None if seems is not None and seems.endswith(form) else seems
+    return None if seems is not None and form in seems else seems
+
+
+def describe_mismatch(stream: BinaryIO, form: str, error: ValueError) -> str:
+    """Say that a file is no ``form``, and what it is, else why it is none."""
+    seems = recognize(stream, form)
+    return f"is no {form}: {error if seems is None else f'it is {seems}'}"

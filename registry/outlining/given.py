@@ -14,7 +14,7 @@ from registry.importing.heading import native_name
 from registry.importing.outline import Lines, element, entry
 from registry.inspection.budgets import OverBudgetError
 from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import recognize
+from registry.inspection.recognition import describe_mismatch
 from registry.inspection.savedmodels import FILE
 
 T = TypeVar("T")
@@ -47,8 +47,7 @@ class Given:
                     f"{path.name} {error}", where=str(path), next_step="name another file"
                 ) from error
             except MalformedError as error:
-                seems = recognize(stream, form)
-                what = f"{path.name} is no {form}: {error if seems is None else f'it is {seems}'}"
+                what = f"{path.name} {describe_mismatch(stream, form, error)}"
                 raise InvalidInputError(what, where=str(path), next_step="name another file") from error
 
     def file(self, path: Path, role: str | None = None, *, called: str | None = None) -> Lines:

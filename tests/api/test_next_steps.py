@@ -1,5 +1,6 @@
 """Messages of commands and of the service name the right next step, once."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -121,6 +122,25 @@ def test_a_file_of_another_format_is_recognized(tmp_path: Path) -> None:
     assert "ONNX model" in error["next"]
     error = commands.error(2, "init", "model", net)
     assert error["message"] == "net.onnx is no ONNX model: it is a TFLite graph"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "form"),
+    [
+        ("digits-onnx", "digits.onnx", "ONNX model"),
+        ("digits-litert", "digits.tflite", "TFLite graph"),
+        ("digits-savedmodel", "digits.savedmodel/saved_model.pb", "SavedModel"),
+        ("digits-keras", "digits.keras", "zip archive"),
+        ("digits-torchscript", "digits.torchscript.pt", "zip archive"),
+        ("digits-torch-export", "digits.pt2", "zip archive"),
+    ],
+)
+def test_a_page_in_place_of_a_model_is_called_a_page(tmp_path: Path, name: str, file: str, form: str) -> None:
+    digits = shutil.copytree(DIGITS, tmp_path / "digits")
+    (digits / "models" / file).write_bytes(b"<!DOCTYPE html><title>404</title>")
+    error = Warm(tmp_path / "registry").error(2, "publish", digits / "models" / f"{name}.yaml")
+    assert error["message"] == f"{file} is no {form}: it is an HTML or XML page"
+    assert "problems" not in error
 
 
 def test_an_address_with_the_prefix_of_the_protocol_is_explained(tmp_path: Path) -> None:

@@ -19,8 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from artifacts.memory import MemoryStore
+from registry.drafts import read_draft
 from registry.inspection.archives import faults
+from registry.inspection.calls import InspectionTarget, find_code
 from registry.inspection.code import model_reasons, reasons
+from registry.inspection.protobuf import MalformedError
 from tests.support.digits import DIGITS
 
 MODELS = DIGITS / "models"
@@ -268,7 +272,6 @@ def torchscript(source: str, name: str = "m/code/__torch__.py") -> bytes:
 
 SAVING = ("SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename", "ReadVariableOp", "TensorArrayReadV3")
 REACHING = "has operations that reach files, processes or Python: "
-OLD = "has operations that cannot be looked into: its form is older than PyTorch 1.4"
 GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
     "what every SavedModel has": ("savedmodel", "g/saved_model.pb", saved_model(*SAVING), ()),
     "a file that is read": (
@@ -279,10 +282,6 @@ GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
     ),
     "a SavedModel as text": (
         "savedmodel", "g/saved_model.pbtxt", b"meta_graphs {}", ("is a SavedModel in a form that nobody looks into",)
-    ),
-    "a SavedModel that breaks off": (
-        "savedmodel", "g/saved_model.pb", saved_model("Add")[:-1],
-        ("has operations that cannot be looked into: a field is longer than what holds it",),
     ),
     "a frozen graph": ("frozen-graph", "g.pb", graph_of("Add", "MatMul"), ()),
     "a frozen graph with Python": (
@@ -310,7 +309,6 @@ GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
     "TorchScript that calls something save": (
         "torchscript", "m.pt", torchscript('save = self.save(x)\n  raise Exception("cannot save state")'), ()
     ),
-    "TorchScript in its oldest form": ("torchscript", "m.pt", torchscript("return x", "m/model.json"), (OLD,)),
     "an exported program": ("torch-export", "m.pt2", (MODELS / "digits.pt2").read_bytes(), ()),
     "a graph of digits": ("tflite", "digits.tflite", (MODELS / "digits.tflite").read_bytes(), ()),
     "digits in TorchScript": ("torchscript", "d.pt", (MODELS / "digits.torchscript.pt").read_bytes(), ()),
@@ -324,3 +322,27 @@ GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
 def test_operations_that_reach_files_are_code(name: str) -> None:
     model_format, path, content, expected = GRAPHS[name]
     assert model_reasons(io.BytesIO(content), path, len(content), model_format) == expected
+
+
+@pytest.mark.parametrize(
+    ("model_format", "path", "content", "message"),
+    [
+        ("savedmodel", "saved_model.pb", saved_model("Add")[:-1], "a field is longer than what holds it"),
+        ("torchscript", "m.pt", torchscript("return x", "m/model.json"), "its form is older than PyTorch 1.4"),
+        ("tflite", "g.tflite", b"<!DOCTYPE html>", "it does not begin as one"),
+    ],
+)
+def test_a_graph_that_is_not_of_its_format_is_no_code(
+    model_format: str, path: str, content: bytes, message: str
+) -> None:
+    with pytest.raises(MalformedError, match=message):
+        model_reasons(io.BytesIO(content), path, len(content), model_format)
+
+
+def test_a_page_in_a_model_of_others_is_no_code() -> None:
+    path, store = MODELS / "digits-litert.yaml", MemoryStore()
+    manifest = read_draft(path.read_text(), path.name, path).manifest
+    files = {"digits.tflite": store.put(io.BytesIO(b"<!DOCTYPE html>"))}
+    error = find_code(InspectionTarget(manifest, "model/digits", store, files), list(files))
+    assert error is not None
+    assert error.what == "digits.tflite of model/digits is no TFLite graph: it is an HTML or XML page"

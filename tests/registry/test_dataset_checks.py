@@ -53,6 +53,7 @@ files: [{path: test.npz, source: test.npz}]
         (arrays(x=np.zeros((3, 8))), "has no array 'y'"),
         (arrays(x=np.array([Attack()] * 3, object), y=np.zeros(3)), "of objects, which are a pickle and execute code"),
         (b"no archive", "is no npz file"),
+        (b"<!DOCTYPE html>", "is no npz file: it is an HTML or XML page"),
     ],
 )
 def test_arrays_are_counted_and_hold_no_objects(

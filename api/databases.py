@@ -5,6 +5,7 @@ PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -249,11 +250,10 @@ def _address(text: str) -> str:
 
 
 def _missing(home: Path) -> RegistryNotFoundError:
-    return RegistryNotFoundError(
-        "no registry found",
-        where=str(home),
-        next_step="name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",
-    )
+    step = "name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one"
+    if re.fullmatch(r".+:\d+", home.name):
+        step = f"for a service write http://{home.name} (https:// on another machine); else {step}"
+    return RegistryNotFoundError("no registry found", where=str(home), next_step=step)
 
 
 def _other(home: Path, has: str) -> InvalidInputError:

@@ -1,5 +1,7 @@
 """publish, list, show, get, yank: artifacts in, artifacts out."""
 
+import os
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
+_SHOWN = 10
 
 
 TARGET = click.argument(
@@ -94,12 +97,19 @@ def read_draft(path: Path) -> "Draft":
     from registry import drafts  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
+    others = [] if file.exists() else _find_manifests(path)
     text = read_text(
         file,
-        next_step=f"name a manifest, or a folder with a {MANIFEST}",
+        next_step=f"name {', '.join(others) or f'a manifest, or a folder with a {MANIFEST}'}",
         recode=f"save it as UTF-8; of a model's file, benchlock init model {file} writes the manifest",
     )
     return drafts.read_draft(text, str(file), file.absolute(), source_access())
+
+
+def _find_manifests(folder: Path) -> list[str]:
+    """Return the first manifests in a folder, whatever their names."""
+    paths = (path for path in sorted(folder.glob("*.y*ml")) if path.is_file() and os.access(path, os.R_OK))
+    return [str(path) for path in paths if re.search(rb"^kind:", path.read_bytes(), re.MULTILINE)][:_SHOWN]
 
 
 def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:

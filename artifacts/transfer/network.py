@@ -21,7 +21,7 @@ SILENCE_SECONDS = 60.0  # between two pieces of an answer
 _AGAIN = "look at the network and try again"
 _UNLISTENED = "check the host and the port, and whether the server runs"
 _LASTING = {
-    "WRONG_VERSION_NUMBER": "write oci+http:// (http:// for `benchlock serve`) if it is of this machine, without TLS",
+    "WRONG_VERSION_NUMBER": "write http:// (oci+http:// for an OCI registry) if it is on this machine, without TLS",
     "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
 }
 """What to do about errors of TLS, by OpenSSL's word for them: another try meets them again."""

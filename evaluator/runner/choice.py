@@ -14,7 +14,8 @@ from registry.manifests import Model
 from registry.quantities import spell_bytes
 from registry.requests import conditions_of
 
-_WITH_ENGINE = "start an engine (DOCKER_HOST names another than the system's)"
+_NO_ENGINE = "no container engine answers"
+_WITH_ENGINE = "start Docker (DOCKER_HOST names another engine than the system's)"
 _WITH_LAYERS = "build the image without --no-layers and lock it"
 
 DRIVEN = frozenset((CPU, "cuda12"))
@@ -100,23 +101,23 @@ def choose_isolation(
     Raises:
         UnavailableError: a container was asked for, and cannot be had.
     """
-    why_not = None
     if platform.finished:
         return _only_container(asked, platform, engine)
+    lacking: dict[str, str] = {}
     if platform.layers is UNSET or platform.image_id is UNSET:
-        why_not = "the image has no layers"
-    elif engine is None:
-        why_not = "no container engine answers"
+        lacking["the image has no layers"] = _WITH_LAYERS
+    if engine is None:
+        lacking[_NO_ENGINE] = _WITH_ENGINE
     if asked == "process":
         return "process", None
-    if why_not is None:
+    if not lacking:
         return "container", None
+    why_not = ", and ".join(lacking)
     if asked == "container":
-        mended = _WITH_ENGINE if "engine" in why_not else _WITH_LAYERS
         raise UnavailableError(
             f"the lock cannot run in a container: {why_not}",
             where=str(platform),
-            next_step=f"{mended}, or use --isolation process",
+            next_step=f"{'; '.join(lacking.values())}; or use --isolation process",
         )
     return "process", (
         f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
@@ -128,7 +129,7 @@ def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: E
     """A finished image is known by its layers: nobody knows of which wheels a process would be made."""
     if engine is not None and asked != "process":
         return "container", None
-    why_not = "no container engine answers" if engine is None else "a process cannot be made of it"
+    why_not = _NO_ENGINE if engine is None else "a process cannot be made of it"
     raise UnavailableError(
         f"the lock names a finished image, which runs in a container alone: {why_not}",
         where=f"{platform}: {platform.reference}",
@@ -147,13 +148,13 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
     if model.unsafe is True:
         raise UnavailableError(
             "the model's files execute code when they are read (unsafe: true): it runs in a container alone",
-            next_step="start a container engine",
+            next_step=_WITH_ENGINE,
         )
     carried = _code(model)
     if carried and not allow_code:
         raise UnavailableError(
             f"the model carries code ({carried}), which runs in a container",
-            next_step="start a container engine, or allow it as a process with --allow-code if you trust its author",
+            next_step=f"{_WITH_ENGINE}, or allow it as a process with --allow-code if you trust its author",
         )
 
 

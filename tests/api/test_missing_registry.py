@@ -188,3 +188,8 @@ def test_db_create_does_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(first.out) == json.loads(again.out)
     assert json.loads(first.out)["registry"] == str(tmp_path / "registry")
     assert (first.err, again.err) == (f"created the registry in {tmp_path / 'registry'}\n", "")
+
+
+def test_an_address_without_its_scheme_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--registry", str(tmp_path / "127.0.0.1:18437"), "list"]) == 2
+    assert "  next: for a service write http://127.0.0.1:18437 (" in capsys.readouterr().err

@@ -143,6 +143,13 @@ def test_a_page_in_place_of_a_model_is_called_a_page(tmp_path: Path, name: str, 
     assert "problems" not in error
 
 
+def test_a_folder_without_a_manifest_yaml_names_the_manifests_that_it_has(tmp_path: Path) -> None:
+    commands = Warm(tmp_path / "registry")
+    error = commands.error(2, "publish", DIGITS)
+    assert error["next"] == f"name {DIGITS / 'dataset.yaml'}"
+    assert "a folder with a manifest.yaml" in commands.error(2, "publish", DIGITS / "data")["next"]
+
+
 def test_an_address_with_the_prefix_of_the_protocol_is_explained(tmp_path: Path) -> None:
     with service(tmp_path / "registry") as served:
         error = Warm(tmp_path, variables={"BENCHLOCK_REGISTRY": f"{served.url}/v1"}).error(2, "list")

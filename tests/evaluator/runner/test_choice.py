@@ -147,9 +147,10 @@ def test_a_container_is_the_choice_where_it_can_be_had() -> None:
 @pytest.mark.parametrize(
     ("where", "engine", "reason", "mended"),
     [
-        (LAYERED, None, "no container engine answers", "start an engine"),
+        (LAYERED, None, "no container engine answers", "start Docker"),
         (NOTHING, ENGINE, "the image has no layers", "without --no-layers"),
         (NOTHING, None, "the image has no layers", "without --no-layers"),
+        (NOTHING, None, ", and no container engine answers", "; start Docker"),
     ],
 )
 def test_a_process_is_the_choice_where_it_cannot_and_says_so(

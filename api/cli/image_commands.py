@@ -58,7 +58,7 @@ def build(  # noqa: PLR0913 - the options of a command
         layers=not no_layers,
     )
     with workspace(registry.home / "builds") as folder:
-        builder = Builder(folder, registry.home / "bases", registry.store, invocation.progress)
+        builder = Builder(folder, registry.home / "bases", registry.store, output.Bars(lines=True))
         built = builder.build(framework, options)
         draft, upstream = _drafts(built)
         image = publish_successor(draft, registry.store, registry.catalogue, progress=invocation.progress)

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from artifacts.errors import BenchlockError
@@ -134,13 +135,18 @@ def byte_count(size: float) -> str:
     return f"{size:.1f} {_BYTES[-1]}"
 
 
+@dataclass(frozen=True, slots=True)
 class Bars:
-    """Progress bars on standard error; nothing where that is no terminal."""
+    """Progress bars on standard error; where that is no terminal a line a task if ``lines`` is true, else nothing."""
+
+    lines: bool = False
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
         """Show a bar that disappears when its task is done."""
         if not sys.stderr.isatty():
+            if self.lines:
+                say(label)
             yield lambda _step: None
             return
         from rich.console import Console  # noqa: PLC0415 - only a terminal needs it

@@ -1,12 +1,15 @@
 """Running the outside tools that building needs, with their failures as errors that say what to do."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from artifacts.errors import UnavailableError
 
 _LINES_SHOWN = 6
+_SECONDS_TO_CLEAN_UP = 10
 
 
 def run_tool(
@@ -23,7 +26,7 @@ def run_tool(
         UnavailableError: it cannot be started or it fails: ``what`` was tried, the end of its messages, ``next_step``.
     """
     try:
-        done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
+        done = run_group(command, given, environment)
     except OSError as error:
         raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
     if done.returncode:
@@ -31,6 +34,34 @@ def run_tool(
             f"{what}: {last_lines(done.stderr.decode(errors='replace'), done.returncode)}", next_step=next_step
         )
     return done.stdout
+
+
+def run_group(
+    command: Sequence[str], given: bytes = b"", environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a tool to its end; where this process is interrupted, end the tool and its children, which clean up.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0) as process:
+        try:
+            output, errors = process.communicate(given)
+        except BaseException:
+            _end_group(process)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
+    """Ask the group of a process to end, then kill what is left of it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_SECONDS_TO_CLEAN_UP)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_lines(messages: str, status: int) -> str:

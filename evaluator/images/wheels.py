@@ -1,7 +1,6 @@
 """Resolving requirements to wheels and fetching them, by pip itself, so that the user's own pip configuration holds."""
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_n
 from artifacts.digest import Digest, chunks, describe, from_hex, to_hex
 from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from artifacts.store import BlobStore
-from evaluator.images.commands import last_lines
+from evaluator.images.commands import last_lines, run_group
 from evaluator.images.target import Target, running_python
 
 _OFFLINE_SIGN = "Retrying (Retry("
@@ -118,7 +117,7 @@ def _target_arguments(target: Target) -> list[str]:
 
 def _pip(arguments: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "--no-input", *arguments]
-    done = subprocess.run(command, capture_output=True, check=False)
+    done = run_group(command)
     if done.returncode:
         raise _pip_error(done.stderr.decode(errors="replace"), done.returncode)
 

@@ -49,3 +49,10 @@ def test_every_command_writes_in_this_way() -> None:
     assert modules
     for path in modules:
         assert not re.search(r"click\.echo|(?<![\w.])print\(|sys\.std(out|err)", path.read_text()), path
+
+
+def test_a_task_is_a_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for bars in (output.Bars(), output.Bars(lines=True)):
+        with bars.task("fetching"):
+            pass
+    assert capsys.readouterr().err == "fetching\n"

@@ -140,7 +140,11 @@ class Range:
         return self.contains(version)
 
     def contains(self, version: Version) -> bool:
-        return bisect_right(self.cuts, key(version)) % 2 == 1
+        return self.contains_key(key(version))
+
+    def contains_key(self, place: str) -> bool:
+        """Whether the version with this key is in the set."""
+        return bisect_right(self.cuts, place) % 2 == 1
 
     def is_empty(self) -> bool:
         return not self.cuts

@@ -13,7 +13,7 @@ from registry.ids import moment
 from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.candidates import COUNTED, Candidate, Environments, Extent, Need, Platform, Population
-from registry.versions import Version, key, parse_version, version_of
+from registry.versions import Version, key, parse_version
 
 Values = dict[str, Any]
 
@@ -47,9 +47,9 @@ class CatalogueSnapshot:
     def needs(self, model: str) -> Sequence[Need]:
         return sorted(tuple(row) for row in self._rows(statements.NEEDS, {"kind": "model", "name": model}))
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
         rows = self._rows(statements.needed(wanted.status), _population(wanted))
-        return sorted(((row.required_kind, row.required_name, row.range), version_of(row.newest)) for row in rows)
+        return sorted(((kind, name, text), newest) for kind, name, text, newest in map(tuple, rows))
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         statement = statements.ends(wanted.status, "DESC", with_need=wanted.need is not None)

@@ -215,8 +215,9 @@ def needed(status: Status | None) -> str:
     needs = ", ".join(f"found.{column}" for column in NEED)
     newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
     found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
-    there = f"SELECT * FROM ({newest} WHERE found.{NEED[0]} IS NOT NULL) AS needed WHERE newest IS NOT NULL"
-    return f"{found} {there}"
+    # Materialized, since SQLite would otherwise seek the newest twice: for the condition, and for the column.
+    there = f"needed AS MATERIALIZED ({newest} WHERE found.{NEED[0]} IS NOT NULL)"
+    return f"{found}, {there} SELECT * FROM needed WHERE newest IS NOT NULL"
 
 
 @cache

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
+from operator import itemgetter
 
 from registry.constraints import ANY, Constraint
 from registry.hardware import KEYS
@@ -33,10 +34,19 @@ DEVICE = KEYS.index("device")
 
 
 class ModelNeeds:
-    """What versions of a model require: ``models`` has the newest version of each requirement and status."""
+    """What versions of a model require.
 
-    def __init__(self, models: Mapping[tuple[Need, Status], Version]) -> None:
+    ``models`` has the key of the newest version of each requirement and status, newest first, of those ``admitted``.
+    """
+
+    def __init__(self, models: Mapping[tuple[Need, Status], str], admitted: Admitted) -> None:
         self.models = models
+        self._admitted = admitted
+
+    @cached_property
+    def choices(self) -> Choices:
+        """All admitted versions of the model."""
+        return Choices.of_parts({strand: self._admitted[strand[1]] for strand in self.models})
 
     @cached_property
     def strands(self) -> Mapping[Need, Sequence[Strand]]:
@@ -141,6 +151,9 @@ class Availability:
 
     def needs_outside(self, present: Choices) -> Iterator[Need]:
         """Yield what versions of the model require that nothing in ``present``, a part of ``of_any``, fits."""
+        if present.is_empty():
+            yield from self.needs.constraints
+            return
         prereleases, is_pinned = "framework" in self.question.prereleases, "framework" not in self.question.yanked
         there = {name: tuple(present.of((name, status)) for status in STATUSES) for name in self.needs.together}
         for need, constraint in self.needs.constraints.items():
@@ -165,8 +178,8 @@ class Availability:
         return _newest_in(versions, below)
 
     @property
-    def models(self) -> Mapping[tuple[Need, Status], Version]:
-        """The newest version of each sort that the model has among those admitted, newest first.
+    def models(self) -> Mapping[tuple[Need, Status], str]:
+        """The key of the newest version of each sort that the model has among those admitted, newest first.
 
         Any other is like one of these, and older.
         """
@@ -175,27 +188,33 @@ class Availability:
     @cached_property
     def needs(self) -> "ModelNeeds":
         """What the admitted versions of the model require: other questions that admit the same ones share it."""
-        admitted = tuple(self.of_model.items())
-        if admitted not in self._of_models:
-            self._of_models[admitted] = ModelNeeds(self._newest_models())
-        return self._of_models[admitted]
+        name = self.question.model.name
+        admitted = {
+            status: versions
+            for status, versions in self.of_model.items()
+            if self.newest("model", name, status, Range.ALL) is not None
+        }
+        versions = tuple(admitted.items())
+        if versions not in self._of_models:
+            self._of_models[versions] = ModelNeeds(self._newest_models(admitted), admitted)
+        return self._of_models[versions]
 
-    def _newest_models(self) -> Mapping[tuple[Need, Status], Version]:
-        found: dict[tuple[Need, Status], Version] = {}
-        for status, versions in self.of_model.items():
+    def _newest_models(self, admitted: Admitted) -> Mapping[tuple[Need, Status], str]:
+        found: dict[tuple[Need, Status], str] = {}
+        for status, versions in admitted.items():
             for interval in reversed(versions.intervals):
                 for need, newest in self._needed(interval, status):
                     found.setdefault((need, status), newest)
-        return dict(sorted(found.items(), key=lambda one: key(one[1]), reverse=True))
+        return dict(sorted(found.items(), key=itemgetter(1), reverse=True))
 
-    def _needed(self, interval: Interval, status: Status) -> Iterable[tuple[Need, Version]]:
+    def _needed(self, interval: Interval, status: Status) -> Iterable[tuple[Need, str]]:
         """What versions of the model require; of one alone the snapshot says it without going through all others."""
         name = self.question.model.name
         alone = Range.between(interval.low, interval.high).single()
         if alone is None:
             return self.snapshot.needed(Population("model", name, interval, status))
         models = self.snapshot.candidates("model", name, (alone,))
-        return [(need, one.version) for one in models if one.status == status for need in one.requires]
+        return [(need, key(one.version)) for one in models if one.status == status for need in one.requires]
 
     def preferred_model(self) -> Candidate | None:
         """The version of the model that the preferences name, if it is published."""

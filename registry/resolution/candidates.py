@@ -153,8 +153,8 @@ class Snapshot(Protocol):
         """What the versions of the model require, each once, sorted."""
         ...
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
-        """What these versions of a model require, each once, sorted; with the newest that does, less build metadata."""
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+        """What these versions of a model require, each once, sorted; with the key of the newest that does."""
         ...
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

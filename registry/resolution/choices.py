@@ -20,6 +20,9 @@ Strand = tuple[Any, ...]
 
 Groups = Mapping[Range, frozenset[Strand]]
 
+_FEW = 4
+"""Groups of which each is looked into for a strand: a mapping of all strands costs more."""
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -69,7 +72,9 @@ class Choices:
         return strand, version
 
     def of(self, strand: Strand) -> Range:
-        return self.parts.get(strand, self.rest)
+        if len(self.groups) > _FEW:
+            return self.parts.get(strand, self.rest)
+        return next((part for part, strands in self.groups.items() if strand in strands), self.rest)
 
     def __and__(self, other: "Choices") -> "Choices":
         return self._with(other, and_)

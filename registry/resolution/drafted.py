@@ -24,11 +24,11 @@ class Drafted:
         draft = self._drafts.get(("model", model))
         return self._snapshot.needs(model) if draft is None else sorted(draft.requires)
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
         found = self._found(wanted)
         if found is None:
             return self._snapshot.needed(wanted)
-        return sorted((need, one.version.replace(build=None)) for one in found for need in one.requires)
+        return sorted((need, key(one.version)) for one in found for need in one.requires)
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
         found = self._found(wanted)

@@ -1,7 +1,7 @@
 """Why a search found nothing: what was asked of each kind, what there is, and why all of it is out."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from registry.constraints import ANY, Constraint
@@ -83,15 +83,14 @@ def _models(search: Search, needs: Sequence[Need] | None) -> Crowd:
 
 
 def _asking(search: Search, needs: Sequence[Need], models: Crowd) -> _Asking:
-    """The requirements of one framework as one: the union of them."""
-    constraints = [Constraint.parse(text) for _, _, text in needs]
-    constraint, framework = constraints[0], needs[0][1]
-    if len(constraints) > 1:
-        versions = Range.union(one.range for one in constraints)
-        prereleases = Range.union(one.prereleases for one in constraints)
-        constraint = Constraint(versions, prereleases, _spell_union(versions))
+    """One requirement, or all those of one framework as one: their union."""
+    (_, framework, text), *others = needs
+    constraint = Constraint.parse(text)
+    if others:
+        union = search.available.needs.together[framework]
+        constraint = replace(union, text=_spell_union(union.range))
     asked_by = f"model/{search.question.model.name} {models}"
-    return _Asking(Requirement("framework", framework, constraint, asked_by), models, len(constraints))
+    return _Asking(Requirement("framework", framework, constraint, asked_by), models, len(needs))
 
 
 def _spell_union(versions: Range) -> str:

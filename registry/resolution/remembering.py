@@ -27,7 +27,7 @@ class Remembering:
         self._provided = cache(snapshot.provided)
         self._providers = cache(snapshot.providers)
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
         return self._needed(wanted) if self._has(wanted.kind, wanted.name, wanted.status) else ()
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

@@ -23,7 +23,7 @@ from registry.resolution.candidates import ORDER, Candidate, Need, Question, Res
 from registry.resolution.choices import Choices, Strand
 from registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 from registry.resolution.remembering import Remembering
-from registry.versions import Version, key, successor
+from registry.versions import Version, key, successor, version_of
 
 __all__ = ["Fact", "Preferences", "Search", "need_of"]
 
@@ -81,10 +81,8 @@ class Search:
 
     def facts(self) -> Iterator[Ruling]:
         dataset = self.question.dataset
-        of_model, strands = self.available.of_model, self.available.models
-        models = Choices.of_parts({strand: of_model[strand[1]] for strand in strands})
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
-        yield Incompatibility.of({"model": ~models}, Fact("asked", "model"))
+        yield Incompatibility.of({"model": ~self.available.needs.choices}, Fact("asked", "model"))
         yield Incompatibility.of({"dataset": ~_strands(dataset.name, datasets)}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
@@ -158,8 +156,8 @@ class Search:
             strand = (need_of(preferred), preferred.status)
             if allowed.of(strand).contains(preferred.version):
                 return Choices.one(strand, preferred.version)
-        models = self.available.models.items()
-        return next((Choices.one(*one) for one in models if allowed.of(one[0]).contains(one[1])), None)
+        fitting = (one for one in self.available.models.items() if allowed.of(one[0]).contains_key(one[1]))
+        return next((Choices.one(strand, version_of(place)) for strand, place in fitting), None)
 
     def _framework(self, allowed: Choices) -> Choices | None:
         return self._preferred_first("framework", allowed, self.available.framework)

@@ -39,11 +39,11 @@ class Universe:
     def needs(self, model: str) -> Sequence[Need]:
         return sorted({need for one in self.of("model", model) for need in one.requires})
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, Version]]:
-        found: dict[Need, Version] = {}
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+        found: dict[Need, str] = {}
         for one in self._population(wanted):
             for need in one.requires:
-                found.setdefault(need, one.version.replace(build=None))
+                found.setdefault(need, key(one.version))
         return sorted(found.items())
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:

@@ -60,12 +60,12 @@ def steps(universe: Universe, asked: dict[str, str]) -> int:
 @pytest.mark.parametrize(
     ("requirement", "asked", "most"),
     [
-        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {}, 100, id="all fit"),
-        pytest.param(lambda n: f">=2.{n}.0,<3.{n}.0", {}, 400, id="none fits"),
-        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"framework": ">=2.0.0"}, 400, id="the request excludes all"),
-        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"hardware": "linux/arm64/cpu"}, 400, id="no image for it"),
-        pytest.param(lambda n: f"==2.{n}.0", {}, 700, id="each pins one that is not there"),
-        pytest.param(lambda n: f"^2.{n}.0-rc.1", {}, 800, id="pre-releases are named"),
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {}, 80, id="all fit"),
+        pytest.param(lambda n: f">=2.{n}.0,<3.{n}.0", {}, 200, id="none fits"),
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"framework": ">=2.0.0"}, 200, id="the request excludes all"),
+        pytest.param(lambda n: f">=1.0.0,<1.{100 + n}.0", {"hardware": "linux/arm64/cpu"}, 200, id="no image for it"),
+        pytest.param(lambda n: f"==2.{n}.0", {}, 480, id="each pins one that is not there"),
+        pytest.param(lambda n: f"^2.{n}.0-rc.1", {}, 480, id="pre-releases are named"),
     ],
 )
 def test_versions_with_requirements_of_their_own(

@@ -22,6 +22,7 @@ from artifacts.drafts import new_file
 from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.store import REPAIR, BlobNotFoundError, FileStore, mismatch
+from registry.problems import leading
 
 if TYPE_CHECKING:
     from artifacts.progress import Progress
@@ -113,9 +114,7 @@ def _refuse_damaged(registry: Registry) -> None:
     """Raise unless the database holds what was recorded: its backup would take the place of a good one."""
     found = databases.check(registry.database).damaged
     if found:
-        error = type(found[0])(found[0].what, where=found[0].where, next_step=found[0].next_step)
-        error.problems = found
-        raise error
+        raise leading(list(found))
 
 
 def _blobs(registry: Registry, folder: Path, progress: "Progress") -> Copied:

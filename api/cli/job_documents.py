@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from artifacts.plurals import count_of
 from evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
 from registry.ids import is_id
 
@@ -71,7 +72,7 @@ def machine_words(machine: Machine) -> str:
     if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
         word = "ahead of" if machine.skew > 0 else "behind"
         more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
-    return ", ".join([facts.host.platform, f"{facts.host.cpus} CPUs", *more])
+    return ", ".join([facts.host.platform, count_of(facts.host.cpus, "CPU"), *more])
 
 
 def machine_trouble(machine: Machine) -> str:

@@ -28,6 +28,7 @@ _HEADLINE = 3
 _FIRST = ("latency_p50", "throughput")
 _SHORT_ID = len("sha256:") + 8
 _LAST_LINES = 20
+_DURATIONS = ("min_duration", "target_latency")
 
 
 def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
@@ -207,12 +208,16 @@ def _wrapped(text: str) -> list[str]:
 
 def _question(lock: "Lock") -> dict[str, str]:
     limits = lock.limits
-    settings = {name: value for name, value in lock.scenario.items() if name not in ("name", "seeds")}
+    settings = {
+        name: duration(value) if name in _DURATIONS else value
+        for name, value in lock.scenario.items()
+        if name not in ("name", "seeds")
+    }
     told = {str(kind): f"{one.name} {one.version}" for kind, one in lock.artifacts().items()}
     told["dataset"] += f", split {lock.dataset.split}"
     return told | {
         "scenario": _listed(str(lock.scenario["name"]), settings),
-        "limits": f"{duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {limits.cpus} CPUs, "
+        "limits": f"{duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {count_of(limits.cpus, 'CPU')}, "
         f"{limits.processes} processes",
         "lock": lock.id,
     }
@@ -297,7 +302,7 @@ def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | 
             ", ".join(_headline(run)),
             "; ".join(_remarks(run)),
         ))  # fmt: skip
-    output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "figures", ""), rows)
+    output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "figures", "remarks"), rows)
 
 
 def _headline(run: Run) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from artifacts.errors import UnavailableError
+from artifacts.plurals import count_of
 from evaluator.records.runs import Isolation
 from evaluator.runner.engine import Engine
 from registry.hosts import CPU, HostConditions, HostFacts, allotted, unfit
@@ -54,7 +55,7 @@ def choose_platform(
     fitting = [one for one, why_not in reasons.items() if not why_not]
     if not fitting:
         lines = (f"{one}: {'; '.join(why_not)}" for one, why_not in reasons.items())
-        has = f"{host.platform}/{CPU}, {host.cpus} CPUs, {spell_bytes(host.memory)} of memory"
+        has = f"{host.platform}/{CPU}, {count_of(host.cpus, 'CPU')}, {spell_bytes(host.memory)} of memory"
         raise UnavailableError(
             "\n  ".join(("no platform of the lock fits this host:", *lines)),
             where="image.platforms",

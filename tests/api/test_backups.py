@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,15 @@ def test_damage_at_the_source_is_named_and_the_rest_is_copied(said: Said, tmp_pa
     assert {one["where"].rpartition(":")[2] for one in document["damaged"]} == {lost.name, changed.name}
     copies = {path.name for path in (tmp_path / "backup" / "blobs" / "sha256").glob("*/*")}
     assert copies == {path.name for path in blobs} - {lost.name, changed.name}
+
+
+def test_the_one_fault_of_a_database_is_one_error_without_a_list(said: Said, tmp_path: Path) -> None:
+    said(0, "old", "publish", *tiny.author(tmp_path / "manifests"))
+    with closing(sqlite3.connect(tmp_path / "old" / "registry.sqlite")) as connection:
+        connection.execute("DROP INDEX ix_versions_digest")
+    error = said(4, "old", "backup", tmp_path / "backup")["error"]
+    assert "ix_versions_digest is missing" in error["message"]
+    assert "problems" not in error
 
 
 def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
     print_run(run(INVALID), LOCK, None)
     assert "6.0.17, INVALID (latency bound)" in capsys.readouterr().out
     print_runs([run(INVALID)], {LOCK.id: LOCK})
-    assert "INVALID (latency bound); flagged: 83% of the time without the CPU" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "INVALID (latency bound); flagged: 83% of the time without the CPU" in listed
+    assert listed.splitlines()[0].split()[-2:] == ["figures", "remarks"]
     print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
     assert capsys.readouterr().out.count(f"INVALID: {WHY}") == 2
     found = compare_runs([(LOCK, run()), (LOCK, run(INVALID))])
@@ -248,7 +250,8 @@ def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.Capt
     print_run(run(), LOCK, None)
     shown = capsys.readouterr().out
     for part in (
-        "scenario   single_stream, min queries 662", "1 CPUs", "lock", "2 of A CPU", "24.0 GiB", "Linux 6.1",
+        "scenario   single_stream, min queries 662, min duration 1 s", "1 CPU,", "lock", "2 of A CPU", "24.0 GiB",
+        "Linux 6.1",
         "bound to  CPU 1", "verification  200 ms", "6.0.17, VALID", "1 asked for, intra_op 1", "7.0 KiB", "numpy 2.4.0",
     ):  # fmt: skip
         assert part in shown, part

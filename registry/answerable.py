@@ -8,13 +8,13 @@ from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
 from registry.asking import BatchSweep
-from registry.file_facts import ComparedLabels, FileFacts, LabelComparison
+from registry.file_facts import ComparedLabels, FileFacts, LabelComparison, ResampledField
 from registry.manifests import Dataset, Framework, Image, Manifest, Model
 from registry.manifests.model import ConstantInput, Output, StateInput
 from registry.metrics import DEFINITIONS, check_metrics
 from registry.requests import Request
 from registry.resolution.conflicts import SHOWN, Conflict, ConflictError
-from registry.samples import check_fed, check_index_labelled, check_labelled
+from registry.samples import check_fed, check_index_labelled, check_labelled, resampled_fields, without_rate
 from registry.support import unsupported
 
 
@@ -66,6 +66,18 @@ def check_index(request: Request, chosen: Chosen, facts: FileFacts) -> None:
     """Check that the split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
     if index_of(request, chosen) is not None:
         check_index_labelled(_quality(request), request.asked.dataset.split, facts.label_columns)
+
+
+def check_rates(chosen: Chosen, facts: FileFacts) -> None:
+    """Check that no input resamples sounds without a rate. Raises ``InvalidInputError`` if one does."""
+    for index in facts.without_rate:
+        raise without_rate(chosen.model, index, chosen.dataset)
+
+
+def resampled(request: Request, chosen: Chosen) -> tuple[ResampledField, ...]:
+    """The fields of the split whose files say whether their sounds have a rate."""
+    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
 
 
 def _check_split(request: Request, dataset: Dataset) -> None:

@@ -22,6 +22,16 @@ class ComparedLabels:
 
 
 @dataclass(frozen=True, slots=True)
+class ResampledField:
+    """A field of the dataset that the input ``index`` of the model resamples: its file, of ``format``, and its key."""
+
+    index: int
+    path: str
+    key: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileQuestions:
     """What a lock asks of the files of its artifacts. Paths may lie inside trees.
 
@@ -29,11 +39,13 @@ class FileQuestions:
         index: The index of the split, where somebody has to know whether its samples have labels.
         compared: Labels files that must agree.
         wheels: Locks of wheels of the image.
+        resampled: Fields that must not be sounds as numbers, which say no rate.
     """
 
     index: str | None = None
     compared: tuple[ComparedLabels, ...] = ()
     wheels: tuple[str, ...] = ()
+    resampled: tuple[ResampledField, ...] = ()
 
     def files(self) -> tuple[tuple[Kind, str], ...]:
         """Return kind and path of every file that is read."""
@@ -42,7 +54,8 @@ class FileQuestions:
         for one in self.compared:
             labels += [("model", one.model), ("dataset", one.dataset)]
         wheels: list[tuple[Kind, str]] = [("image", path) for path in self.wheels]
-        return tuple(dict.fromkeys((*index, *labels, *wheels)))
+        resampled: list[tuple[Kind, str]] = [("dataset", one.path) for one in self.resampled]
+        return tuple(dict.fromkeys((*index, *labels, *wheels, *resampled)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +90,10 @@ class FileFacts:
         label_columns: The columns ``label`` and ``mask``, as far as the first sample of the index fills them.
         compared: One comparison for each question.
         wheels: The wheels of each lock of wheels, by its path.
+        without_rate: The inputs that would resample sounds as numbers.
     """
 
     label_columns: tuple[str, ...] = ()
     compared: tuple[LabelComparison, ...] = ()
     wheels: Mapping[str, tuple[ListedWheel, ...]] = field(default_factory=dict)
+    without_rate: tuple[int, ...] = ()

@@ -14,9 +14,19 @@ from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, L
 from artifacts.limits import shorten
 from artifacts.store import BlobNotFoundError, BlobReader, verify
 from artifacts.trees import iterate_tree
-from registry.file_facts import ComparedLabels, Disagreement, FileFacts, FileQuestions, LabelComparison
+from registry.file_facts import (
+    ComparedLabels,
+    Disagreement,
+    FileFacts,
+    FileQuestions,
+    LabelComparison,
+    ResampledField,
+)
+from registry.inspection.arrays import read_arrays
 from registry.inspection.budgets import BUDGET, read_whole
 from registry.inspection.content import Content
+from registry.inspection.parquet import read_footer
+from registry.inspection.protobuf import MalformedError
 from registry.labels import disagreements, parse_labels, read_categories
 from registry.manifests import Manifest, files_of
 from registry.names import Kind
@@ -119,7 +129,9 @@ def _answer(questions: FileQuestions, locations: Sequence[FileLocation], blobs: 
     files = _Files({(one.kind, one.path): one for one in locations}, blobs)
     columns = () if questions.index is None else files.label_columns(questions.index)
     compared = tuple(map(files.compare_labels, questions.compared))
-    return FileFacts(columns, compared, {path: files.wheels(path) for path in questions.wheels})
+    wheels = {path: files.wheels(path) for path in questions.wheels}
+    without_rate = tuple(one.index for one in questions.resampled if files.are_without_rate(one))
+    return FileFacts(columns, compared, wheels, without_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +162,28 @@ class _Files:
         with self._open("image", path) as stream:
             return read_wheels(read_whole(stream, BUDGET.document), path)
 
+    def are_without_rate(self, field: ResampledField) -> bool:
+        """Whether the samples of a field are sounds as numbers; only the headers of the file are read."""
+        with self._open("dataset", field.path, is_whole=False) as stream:
+            try:
+                if field.format == "parquet":
+                    column = read_footer(stream).column(field.key)
+                    return column is not None and column.holds_sounds
+                return any(one.name == field.key and one.holds_sounds for one in read_arrays(stream))
+            except MalformedError:
+                return False  # the run says so
+
     def _labels(self, kind: Kind, path: str) -> tuple[str, ...]:
         with self._open(kind, path) as stream:
             return parse_labels(read_whole(stream, BUDGET.document), path)
 
     @contextmanager
-    def _open(self, kind: Kind, path: str, *, unpack: bool = False) -> Iterator[BinaryIO]:
-        """Open the verified bytes of a file."""
+    def _open(self, kind: Kind, path: str, *, unpack: bool = False, is_whole: bool = True) -> Iterator[BinaryIO]:
+        """Open the bytes of a file, verified if it is read as a whole."""
         location = self.locations[kind, path]
         blob = self._find(location)
-        verify(self.blobs, blob.digest, name=path)
+        if is_whole:
+            verify(self.blobs, blob.digest, name=path)
         content = Content(location.artifact, self.blobs, {path: blob})
         with (content.unpacked if unpack else content.open)(path, path) as stream:
             yield stream

@@ -12,8 +12,10 @@ from registry.answerable import (
     check_answerable,
     check_index,
     check_labels,
+    check_rates,
     compared_labels,
     index_of,
+    resampled,
 )
 from registry.configuration import Configuration, parse_configuration
 from registry.constraints import Constraint
@@ -84,7 +86,10 @@ def file_questions(request: Request, chosen: Chosen) -> FileQuestions:
     """Return what ``build_lock`` has to know of files: of labels, an index of samples, the locks of the wheels."""
     wheels = [one.wheels for one in admitted(request, chosen) if one.wheels is not UNSET]
     return FileQuestions(
-        index_of(request, chosen), tuple(compared_labels(request, chosen)), tuple(dict.fromkeys(wheels))
+        index_of(request, chosen),
+        tuple(compared_labels(request, chosen)),
+        tuple(dict.fromkeys(wheels)),
+        resampled(request, chosen),
     )
 
 
@@ -118,6 +123,7 @@ def build_lock(
     check_answerable(request, chosen)
     check_index(request, chosen, facts)
     check_labels(request, chosen, facts)
+    check_rates(chosen, facts)
     image = _artifact(resolution.image, ())
     described = configurations or {}
     platforms = [

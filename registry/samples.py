@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from msgspec import UNSET
 
 from artifacts.errors import InvalidInputError
+from registry.file_facts import ResampledField
 from registry.inspection.budgets import BUDGET, read_text_lines
 from registry.manifests import Dataset, Model, Split
 from registry.manifests.model import AudioInput, ImageInput, TensorInput, TextInput
@@ -19,6 +20,8 @@ _FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio"
 """The types of inputs that the formats can feed whose samples are of one sort."""
 _WITHOUT_RATE = ("jsonl",)
 """Formats that hold sounds as numbers alone, and never as files, which say their rate."""
+_PERHAPS_WITHOUT_RATE = ("npz", "parquet")
+"""Formats that hold sounds as numbers or as files."""
 _CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
 _COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
     "mae": _NUMBERS,
@@ -67,15 +70,33 @@ def check_fed(model: Model, dataset: Dataset, split: Split) -> None:
         if port.type not in _FEEDING.get(dataset.format, (port.type,)):
             what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
             raise InvalidInputError(what, where=where, next_step="choose another dataset")
-        if dataset.format in _WITHOUT_RATE and isinstance(port, AudioInput) and _is_resampled(port):
-            what = f"the input {port.name} resamples, and {name} in {dataset.format} holds sounds without a rate"
-            step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
-            raise InvalidInputError(what, where=f"model/{model.name} inputs[{index}].steps", next_step=step)
+        if dataset.format in _WITHOUT_RATE and _is_resampled(port):
+            raise without_rate(model, index, dataset)
 
 
-def _is_resampled(port: AudioInput) -> bool:
+def without_rate(model: Model, index: int, dataset: Dataset) -> InvalidInputError:
+    """The refusal of an input that resamples sounds without a rate."""
+    name = model.inputs[index].name
+    what = f"the input {name} resamples, and dataset/{dataset.name} in {dataset.format} holds sounds without a rate"
+    step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
+    return InvalidInputError(what, where=f"model/{model.name} inputs[{index}].steps", next_step=step)
+
+
+def resampled_fields(model: Model, dataset: Dataset, split: Split) -> Iterator[ResampledField]:
+    """Yield the fields of sounds that an input resamples, of formats that hold them as files or as numbers."""
+    if dataset.format not in _PERHAPS_WITHOUT_RATE or split.fields is UNSET or split.file is UNSET:
+        return
+    first, *_ = fields_of(dataset, split)
+    for index, port in enumerate(model.inputs):
+        if isinstance(port, AudioInput) and _is_resampled(port):
+            field = first if port.field is UNSET else port.field
+            if field in split.fields:
+                yield ResampledField(index, split.file, split.fields[field], dataset.format)
+
+
+def _is_resampled(port: ImageInput | AudioInput | TextInput | TensorInput) -> bool:
     """Whether a step needs to know the rate of the sound."""
-    return any(step.name == "resample" for step in port.steps)
+    return isinstance(port, AudioInput) and any(step.name == "resample" for step in port.steps)
 
 
 def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) -> None:

@@ -13,6 +13,8 @@ from registry.inspection.recognition import recognize
 
 MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"
+_ROWS_OF_BYTES = 2
+"""Axes of an array whose rows are bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,12 @@ class FoundArray:
     def holds_objects(self) -> bool:
         """Whether its elements are a pickle."""
         return _holds_objects(self.descr)
+
+    @property
+    def holds_sounds(self) -> bool:
+        """Whether its rows are sounds as numbers; a row of single bytes may be an encoded file."""
+        kind = str(self.descr).lstrip("<>|=")
+        return kind[:1] in ("f", "i", "u") and not (kind == "u1" and len(self.shape) == _ROWS_OF_BYTES)
 
 
 def read_array(stream: BinaryIO, name: str) -> FoundArray:

@@ -15,8 +15,9 @@ from registry.inspection.protobuf import MalformedError
 _MAGIC = b"PAR1"
 _DEEPEST = 64
 _SCHEMA, _ROWS = 2, 3
-_NAME, _CHILDREN, _CONVERTED = 4, 5, 6
-_MAP, _LIST = 1, 3
+_PHYSICAL, _NAME, _CHILDREN, _CONVERTED = 1, 4, 5, 6
+_FLOATS = (4, 5)
+_MAP, _LIST, _INT_16 = 1, 3, 16
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LISTS, _STRUCT = 1, 2, 3, 7, 8, (9, 10), 12
 _INTEGERS = (4, 5, 6)
 _LONG_LIST = 15
@@ -24,10 +25,14 @@ _LONG_LIST = 15
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, whose ``parts`` are columns too; a list or map has none to be named."""
+    """A column, whose ``parts`` are columns too; a list or map has none to be named.
+
+    ``holds_sounds``: its values are floats or integers of 16 bits, or lists of them: sounds as numbers.
+    """
 
     name: str
     parts: tuple["Column", ...]
+    holds_sounds: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,10 @@ def _column(elements: Iterator[dict[int, Any]], depth: int) -> Column:
         raise MalformedError("its schema breaks off")
     parts = tuple(_column(elements, depth + 1) for _ in range(element.get(_CHILDREN, 0)))
     name = bytes(element[_NAME]).decode()
-    return Column(name, () if element.get(_CONVERTED) in (_MAP, _LIST) else parts)
+    converted = element.get(_CONVERTED)
+    is_number = element.get(_PHYSICAL) in _FLOATS or converted == _INT_16
+    holds_sounds = is_number or (converted != _MAP and any(part.holds_sounds for part in parts))
+    return Column(name, () if converted in (_MAP, _LIST) else parts, holds_sounds)
 
 
 class _Compact:

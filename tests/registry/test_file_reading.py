@@ -6,8 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from msgspec import structs
+from numpy.typing import NDArray
+from pyarrow import parquet
 
 from artifacts.digest import digest_bytes, to_hex
 from artifacts.errors import IntegrityError, InvalidInputError
@@ -16,7 +20,7 @@ from artifacts.isolation.limits import LimitExceededError
 from artifacts.memory import MemoryStore
 from artifacts.trees import TreeEntry, encode_listing
 from registry import file_reading
-from registry.file_facts import ComparedLabels, FileFacts, FileQuestions
+from registry.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
 from registry.file_reading import SMALL, read_file_facts
 from registry.manifests import File, Manifest
 from registry.names import Kind
@@ -73,6 +77,44 @@ def test_compressed_files_and_files_in_trees_are_never_read_in_place(children: l
     found = facts(FileQuestions(index="t/i.csv"), store_too, size=len(inside))
     assert found.label_columns == ("mask",)
     assert len(children) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "is_without_rate"),
+    [
+        (np.zeros((2, 8), "float32"), True),
+        (np.zeros((2, 8, 2), ">i2"), True),
+        (np.zeros((2, 8), "uint8"), False),  # may be bytes of a WAV file
+        (np.array([b"RIFF", b"RIFF"]), False),
+    ],
+)
+def test_sounds_of_an_npz_file_have_a_rate_if_they_are_files(values: NDArray[Any], *, is_without_rate: bool) -> None:
+    file = io.BytesIO()
+    np.savez_compressed(file, sound=values)
+    questions = FileQuestions(resampled=(ResampledField(1, "t", "sound", "npz"),))
+    assert facts(questions, {"dataset": {"t": file.getvalue()}}).without_rate == ((1,) if is_without_rate else ())
+
+
+@pytest.mark.parametrize(
+    ("values", "is_without_rate"),
+    [
+        (pa.array([[1.0]], pa.list_(pa.float32())), True),
+        (pa.array([[1]], pa.large_list(pa.int16())), True),
+        (pa.array([[[1.0, 2.0]]], pa.list_(pa.list_(pa.float64(), 2))), True),
+        (pa.array([[1]], pa.list_(pa.uint8())), False),
+        (pa.array([b"RIFF"]), False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", ["sound", "audio.sound"])
+def test_sounds_of_a_parquet_file_have_a_rate_if_they_are_files(
+    values: pa.Array, key: str, *, is_without_rate: bool
+) -> None:
+    file = io.BytesIO()
+    column = pa.StructArray.from_arrays([values, pa.array([1.0])], ["sound", "rate"])
+    parquet.write_table(pa.table({"sound": values, "audio": column}), file)
+    questions = FileQuestions(resampled=(ResampledField(0, "t", key, "parquet"),))
+    assert facts(questions, {"dataset": {"t": file.getvalue()}}).without_rate == ((0,) if is_without_rate else ())
 
 
 def test_many_differences_are_counted_and_some_are_told() -> None:

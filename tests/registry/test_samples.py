@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from artifacts.errors import InvalidInputError
 from registry.answerable import check_answerable, check_labels, compared_labels
 from registry.file_facts import FileFacts, LabelComparison
 from registry.labels import disagreements, parse_labels, read_categories
-from registry.manifests import Dataset, Model, read_authored
+from registry.manifests import Dataset, Model, Split, read_authored
 from registry.manifests.model import AudioInput, Detections, Output
 from registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from registry.resolution.conflicts import ConflictError
@@ -66,20 +67,41 @@ def test_fields_are_those_of_the_format_or_those_that_are_named(
     assert fields_of(found, found.splits["test"]) == fields
 
 
+RESAMPLING = AudioInput(
+    name="sound", dtype="float32", shape=(None, 8), steps=(
+        AudioStep(decode=DecodeAudio(channels="mono")), AudioStep(resample=Resample(rate=8000, method="polyphase")),
+    ),
+)  # fmt: skip
+
+
 def test_a_sound_that_is_resampled_has_a_rate() -> None:
-    resampling = AudioInput(
-        name="sound", dtype="float32", shape=(None, 8), steps=(
-            AudioStep(decode=DecodeAudio(channels="mono")), AudioStep(resample=Resample(rate=8000, method="polyphase")),
-        ),
-    )  # fmt: skip
-    listening, rows = structs.replace(model(), inputs=(resampling,)), dataset("jsonl", COLUMNS)
+    listening, rows = structs.replace(model(), inputs=(RESAMPLING,)), dataset("jsonl", COLUMNS)
     with pytest.raises(InvalidInputError, match="holds sounds without a rate") as caught:
         check_fed(listening, rows, rows.splits["test"])
     assert caught.value.next_step is not None
-    without = structs.replace(resampling, steps=resampling.steps[:1])
+    without = structs.replace(RESAMPLING, steps=RESAMPLING.steps[:1])
     check_fed(structs.replace(listening, inputs=(without,)), rows, rows.splits["test"])
     files = dataset("wav-index", {"index": "t.file", "samples": 2})
     check_fed(listening, files, files.splits["test"])
+
+
+@pytest.mark.parametrize("field", [UNSET, "image"])
+def test_a_lock_refuses_to_resample_an_array_of_numbers(field: str | UnsetType) -> None:
+    file = io.BytesIO()
+    np.savez(file, x=np.zeros((2, 8), "int16"), wav=np.zeros((2, 8), "uint8"))
+    held, audio = shelf(files={"dataset": {"images.idx": file.getvalue()}}), structs.replace(RESAMPLING, field=field)
+    own = structs.replace(held.chosen.model, inputs=(audio,))
+
+    def lock(key: str) -> None:
+        split = Split(samples=2, file="images.idx", fields={"image": key, "label": "y"})
+        rows = structs.replace(held.chosen.dataset, format="npz", splits={"test": split})
+        chosen = replace(held.chosen, model=own, dataset=rows)
+        replace(held, chosen=chosen).lock(request(metrics="[latency]"))
+
+    lock("wav")
+    with pytest.raises(InvalidInputError, match="the input sound resamples, and dataset/digits in npz") as caught:
+        lock("x")
+    assert caught.value.where == "model/digits inputs[0].steps"
 
 
 def test_every_input_has_a_field() -> None:

@@ -11,6 +11,7 @@ from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from artifacts.local import LocalStore
 from artifacts.progress import SILENT
 from evaluator.images.environment import Environments
+from evaluator.images.interpreters import find_interpreter
 from evaluator.images.target import host_target, running_python
 
 Wheels = list[tuple[str, Digest]]
@@ -118,7 +119,7 @@ def test_a_damaged_wheel_leaves_nothing(environments: Environments, wheels: Whee
 
 
 def test_there_is_no_python_2(environments: Environments, wheels: Wheels) -> None:
-    with pytest.raises(UnavailableError, match=r"no Python 2\.9"):
+    with pytest.raises(UnavailableError, match=r"Python 2\.9, which runs this image in a process, is missing"):
         environments.materialise(wheels, "2.9")
 
 
@@ -147,3 +148,22 @@ def test_two_processes_make_one_environment(environments: Environments, wheels: 
     answers = [process.communicate()[0].strip() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert answers[0] == answers[1] == str(environments.materialise(wheels, running_python()))
+
+
+def test_a_command_of_a_missing_python_that_does_not_start_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pyenv has one for each version, which fails unless that version is selected."""
+    shim = tmp_path / "python2.9"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python2.9: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(
+        UnavailableError, match=r"^Python 2\.9, which runs this image in a process, is missing"
+    ) as caught:
+        find_interpreter("2.9")
+    assert caught.value.where == f"{shim} is no CPython 2.9 that starts"
+    step = str(caught.value.next_step)
+    assert step.startswith(
+        "install python2.9, run in a container (--isolation container), or build an image for Python 3"
+    )

@@ -62,8 +62,13 @@ def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
 def nearest(word: str, known: Iterable[str]) -> str:
     """The next step after an unknown word: the nearest known one, or all of them."""
     choices = sorted(known)
-    close = get_close_matches(word, choices, n=1)
+    close = _close(word, choices)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    """The nearest known word, if one is near; a text of megabytes would be compared for seconds, in gigabytes."""
+    return get_close_matches(word[:_SHOWN], known, n=1)
 
 
 def _plain(kind: inspect.Type) -> inspect.Type:
@@ -108,7 +113,7 @@ def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructTy
     for key in value:
         if key not in known:
             yield place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
-            meant.update(get_close_matches(key, known, n=1))
+            meant.update(_close(key, known))
     for name, field in fields.items():
         if name in value:
             yield from _problems(place.at(name), value[name], field.type)

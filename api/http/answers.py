@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Send
 
 from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
+from api.http.asked import Asked
 from api.http.logs import REQUEST_ID, TOLD, log
 from api.http.patience import IncompleteBodyError, TooSlowError
 from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, problem_of
@@ -22,13 +23,11 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     429: {"retry-after": "1"},
     503: {"retry-after": "5"},
 }
-_LONGEST_CHAIN: Final = 20
-"""Errors that caused one another."""
 
 
 def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
     """An error that says what, where and the next step."""
-    _clear_frames(error)
+    _release(error)
     problem = problem_of(error, REQUEST_ID.get())
     if problem.status >= INTERNAL.status:
         log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
@@ -37,12 +36,13 @@ def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response
     return _response(request, problem)
 
 
-def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+def on_http_error(request: Asked, error: HTTPException) -> Response[bytes]:
     """What Litestar refuses by itself: an unknown path or method, a body or a parameter that it cannot read."""
     fault = fault_of_status(error.status_code)
     if fault is INTERNAL:
         return on_fault(request, error)
-    _clear_frames(error)
+    _release(error)
+    request.drop_document()
     told = InvalidInputError(_said(request, error), where=request.scope["path"], next_step=_next_step(request, error))
     told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
     if told.problems:
@@ -55,7 +55,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault in the server: its log has all of it, the client its id."""
     log.error("a fault in the server", exc_info=error)
-    _clear_frames(error)
+    _release(error)
     told = BenchlockError(
         "a fault in the server itself", next_step="its log says more under this request's id: report that"
     )
@@ -64,23 +64,27 @@ def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[byte
 
 def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
     """What a client sent is nested beyond what is read, here or in the rooms below."""
-    _clear_frames(error)
+    _release(error)
     told = InvalidInputError("the request is nested without end", next_step="nest it less")
     return _response(request, problem_of(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
 
 
-def _clear_frames(error: BaseException) -> None:
-    """Drop what the frames that raised an error hold: Litestar's keep the request, and its body, in a cycle.
+def _release(error: BaseException) -> None:
+    """Drop the frames and the causes of an error: they and Litestar's keep the request and its body in cycles.
 
     A cycle lives until the garbage collector looks at the oldest generation, which is seldom: refused bodies of 16 MiB
     would add up to gigabytes.
     """
-    link: BaseException | None = error
-    for _ in range(_LONGEST_CHAIN):
-        if link is None:
-            return
-        traceback.clear_frames(link.__traceback__)
-        link = link.__cause__ or link.__context__
+    links: list[BaseException | None] = [error]
+    seen = set[BaseException]()
+    while links:
+        link = links.pop()
+        if link is None or link in seen:
+            continue
+        seen.add(link)
+        links += (link.__cause__, link.__context__, *(link.problems if isinstance(link, BenchlockError) else ()))
+        traceback.clear_frames(link.__traceback__)  # others may hold them too
+        link.__traceback__ = link.__cause__ = link.__context__ = None
 
 
 async def send_error(send: Send, error: BenchlockError) -> None:

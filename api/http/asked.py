@@ -50,7 +50,7 @@ class Asked(Request[Any, Any, Any]):
         Raises:
             OtherFormError: the request says that it is something else.
             TooLargeError: it has more values than the route takes.
-            UnreadableError: it is not UTF-8. Litestar makes an error of the sender's of everything else.
+            UnreadableError: it is not UTF-8, or one text. Litestar makes an error of the sender's of everything else.
         """
         form = self.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
         if form != _JSON and not form.endswith("+json"):
@@ -61,11 +61,20 @@ class Asked(Request[Any, Any, Any]):
             )
         await self._check_values()
         try:
-            return await super().json()
+            document = await super().json()
         except UnicodeDecodeError as error:
             raise UnreadableError(
                 f"the body is not UTF-8: {error.reason} at byte {error.start}", next_step="send JSON in UTF-8"
             ) from None
+        if isinstance(document, str):
+            raise UnreadableError("the body is a JSON text", next_step="send a JSON object")
+        return document
+
+    def drop_document(self) -> None:
+        """Empty the document that the body was decoded into: Litestar's errors about its values keep it in a cycle."""
+        document = self._connection_state.json
+        if isinstance(document, dict | list):
+            document.clear()
 
     async def _check_values(self) -> None:
         """Bound the values of a body before they are made: a list of empty mappings takes forty times its bytes."""

@@ -258,6 +258,8 @@ class Uploads:
     def charge(self, owner: str, blobs: Mapping[Digest, int]) -> None:
         """Hold blobs that ``owner`` is about to store, as theirs until something names them; not those that are there.
 
+        What ``owner`` holds already, since an earlier attempt failed, counts already.
+
         Args:
             owner: Who stores them.
             blobs: Digests and sizes.
@@ -266,7 +268,8 @@ class Uploads:
             UnnamedBytesError: The owner would have more unnamed bytes than one owner may.
         """
         new = {digest: size for digest, size in blobs.items() if not self._store.exists(digest)}
-        self._quota.charge(owner, sum(max(size, BLOCK) for size in new.values()))
+        held = frozenset(self._holds.owned(owner))
+        self._quota.charge(owner, sum(max(size, BLOCK) for digest, size in new.items() if digest not in held))
         for digest, size in new.items():
             self._holds.hold(digest, owner, size)
 

@@ -49,6 +49,9 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
     def threads(count: int, seconds: float | None = None, patience: float | None = settings.lock_seconds) -> Work:
         return Work(count, settings.waiting, at_once=at_once, seconds=seconds, patience=patience)
 
+    def child_threads(count: int, waiting: int) -> Work:
+        return Work(count, waiting, at_once=at_once, patience=settings.lock_seconds, slot_seconds=settings.ask_seconds)
+
     service = Service(
         registry,
         authority,
@@ -57,12 +60,10 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         prompt=threads(settings.prompt_threads),
         ends=Work(settings.end_threads, settings.waiting, at_once=at_once, patience=settings.lock_seconds, urgent=True),
         ask=threads(settings.ask_threads, settings.ask_seconds),
-        inspect=Work(
-            settings.inspect_threads, settings.inspect_waiting, at_once=at_once, patience=settings.lock_seconds
-        ),
+        inspect=child_threads(settings.inspect_threads, settings.inspect_waiting),
         long=threads(settings.long_threads, patience=None),
         lists=threads(settings.list_threads),
-        compare=threads(settings.compare_threads),
+        compare=child_threads(settings.compare_threads, settings.waiting),
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),
         whole_answers=SendMemory(settings.answer_bytes),

@@ -56,7 +56,8 @@ class Settings:
     ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``compare_threads``
     compare runs, each with one child process; ``ask_threads`` resolve and explain, for which ``ask_seconds`` are
     waited; ``inspect_threads`` publish versions with files, each with one child process that reads them, and
-    ``inspect_waiting`` publications may wait for one; ``list_threads`` list runs, jobs, machines and the log;
+    ``inspect_waiting`` publications may wait for one; publications and comparisons wait ``ask_seconds`` for each child
+    process; ``list_threads`` list runs, jobs, machines and the log;
     ``long_threads`` read all that there is; the others wait ``lock_seconds`` for the store while its garbage is
     collected.
 

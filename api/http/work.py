@@ -35,7 +35,8 @@ class Work:
     ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
     the database is a server, nobody waits for it on the loop. Whoever asked hears that it takes more than ``seconds``,
     where that is given; what is being done goes on, but does not wait for a slot any longer. ``patience`` is for the
-    store while its garbage is collected. Child processes of ``urgent`` work are served before those of other work.
+    store while its garbage is collected, ``slot_seconds`` for each slot of a child process. Child processes of
+    ``urgent`` work are served before those of other work.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Work:
         at_once: bool,
         seconds: float | None = None,
         patience: float | None = None,
+        slot_seconds: float | None = None,
         urgent: bool = False,
     ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
@@ -56,6 +58,7 @@ class Work:
         self._at_once = at_once
         self._seconds = seconds
         self._patience = patience
+        self._slot_seconds = slot_seconds
         self._urgent = urgent
         self._doing: set[Future[Any]] = set()
         self._ended = False
@@ -77,7 +80,8 @@ class Work:
         context = copy_context()
         context.run(PATIENCE.set, self._patience)
         deadline = None if self._seconds is None else time.monotonic() + self._seconds
-        context.run(CLAIM.set, SlotClaim(owner, urgent=self._urgent, deadline=deadline))
+        claim = SlotClaim(owner, urgent=self._urgent, deadline=deadline, patience=self._slot_seconds)
+        context.run(CLAIM.set, claim)
         with self._counted(owner) as share:
             timeout = asyncio.timeout(self._seconds)
             try:

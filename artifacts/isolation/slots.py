@@ -30,11 +30,13 @@ class SlotClaim:
             bound.
         urgent: Whether the request is served before all that are not.
         deadline: When the request gives up, on the clock of ``time.monotonic``; None if it waits without end.
+        patience: Seconds that the request waits for each slot at most; None if without end.
     """
 
     owner: str = ""
     urgent: bool = False
     deadline: float | None = None
+    patience: float | None = None
 
 
 _NO_SERVICE: Final = SlotClaim()
@@ -98,7 +100,7 @@ class ChildSlots:
     def _wait(self, claim: SlotClaim) -> None:
         ticket = next(self._tickets)
         self._claims[ticket] = claim
-        seconds = None if claim.deadline is None else claim.deadline - time.monotonic()
+        seconds = claim.patience if claim.deadline is None else claim.deadline - time.monotonic()
         try:
             if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
                 raise BusyError(

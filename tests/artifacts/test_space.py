@@ -102,6 +102,15 @@ def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) 
         uploads.has(there, ME)
 
 
+def test_another_attempt_to_store_blobs_is_charged_for_new_ones_alone(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK))
+    blobs = {digest_bytes(b"one"): 60 * BLOCK}
+    uploads.charge(ME, blobs)
+    uploads.charge(ME, blobs | {digest_bytes(b"two"): 30 * BLOCK})
+    with pytest.raises(UnnamedBytesError):
+        uploads.charge(ME, {digest_bytes(b"three"): 20 * BLOCK})
+
+
 def test_blobs_count_after_their_hold_until_they_are_collected(tmp_path: Path) -> None:
     holds = FolderHolds(tmp_path / "held", seconds=-1)
     holds.hold(digest_bytes(b"one"), ME, 3)

@@ -209,6 +209,24 @@ def test_a_wait_for_a_slot_ends_with_its_request() -> None:
         asyncio.run(ask())
 
 
+@pytest.mark.parametrize("name", ["inspect", "compare"])
+def test_publications_and_comparisons_wait_for_a_slot_as_long_as_a_search(registry: Registry, name: str) -> None:
+    slots, service = ChildSlots(0), create_app(registry, Settings(ask_seconds=0.05)).state.service
+
+    def take() -> None:
+        with slots.slot():
+            pass
+
+    async def ask() -> None:
+        with pytest.raises(BusyError, match="no slot"):
+            await asyncio.wait_for(getattr(service, name).do(take), 60)
+
+    with ExitStack() as held:
+        for _ in range(slots.count):
+            held.enter_context(slots.slot())
+        asyncio.run(ask())
+
+
 def test_child_processes_of_ends_of_runs_are_served_first(registry: Registry) -> None:
     service = create_app(registry).state.service
 

@@ -74,12 +74,17 @@ class WallClock:
         self._last = now
 
 
+_PHASES = ("golden", "accuracy", "performance", "pipeline", "peak")
+"""The phases that load a model."""
+
+
 def move_phases(clock: WallClock, stage: str, timings: Mapping[str, float]) -> None:
     """Divide a stage into the phases that its harness timed, and these into loading, warm-up and the rest.
 
-    A harness is not trusted with the whole: a phase gets at most what is left of its stage.
+    A harness is not trusted with the whole: a phase gets at most what is left of its stage, and others than those that
+    it may have get nothing.
     """
-    for phase in (name for name in timings if f"{name}.load" in timings):
+    for phase in (name for name in timings if name in _PHASES and f"{name}.load" in timings):
         clock.move(stage, phase, timings[phase])
         for inner in ("load", "warmup", "audit"):
             if f"{phase}.{inner}" in timings:

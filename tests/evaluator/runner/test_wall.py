@@ -69,6 +69,16 @@ def test_a_harness_cannot_claim_more_than_its_stage_took() -> None:
     assert sum(account.values()) == 10.0
 
 
+@pytest.mark.parametrize("name", ["verification", "other", "performance.load", "\x1b[2J"])
+def test_a_harness_cannot_name_parts_of_its_own(name: str) -> None:
+    now = _Clock()
+    clock = WallClock(now=now)
+    with clock.part("predict"):
+        now.seconds += 10
+    move_phases(clock, "predict", {name: 4.0, f"{name}.load": 1.0, "accuracy.load": 1.0})
+    assert clock.account() == {"predict": 10.0, "other": 0.0}
+
+
 def test_the_start_of_a_process_is_before_its_first_import() -> None:
     program = (
         "import time; from evaluator.runner.wall import process_start; print(process_start(), time.perf_counter())"

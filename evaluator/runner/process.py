@@ -1,12 +1,13 @@
 """A run as a process: the same harness, wheels, threads and time limit; no limit of memory, processes and network."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,8 @@ MARK = "process"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE = 1 << 16
 _GRACE_SECONDS = 10
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST_ROUNDS = 100
 _START_TIME = 19  # of the fields of /proc/PID/stat after the command's name
 
 
@@ -50,6 +53,11 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     Raises:
         UnavailableError: the interpreter cannot be started.
     """
+    with _ending_orphans():
+        return _run(what, place, progress)
+
+
+def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     output = Output(progress)
     start = time.perf_counter()
     process = _start(what, place)
@@ -92,6 +100,37 @@ def environment(scratch: Path, accelerators: tuple[int, ...]) -> Mapping[str, st
         "TZ": "UTC",
         **INTERPRETER,
     }
+
+
+@contextmanager
+def _ending_orphans() -> Iterator[None]:
+    """Kill at the end the processes that began inside and left their group; no other thread may start any meanwhile.
+
+    Where the kernel can (Linux), an orphan becomes a child of this process.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", lambda *_: None)
+    before = _find_children()
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        for _ in range(_MOST_ROUNDS):  # the children of a killed orphan are orphans
+            orphans = _find_children() - before
+            if not orphans:
+                break
+            for pid in orphans:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+        prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _find_children() -> set[int]:
+    pids = set[int]()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            pids.update(map(int, file.read_text().split()))
+    return pids
 
 
 def end_group(leader: int) -> None:

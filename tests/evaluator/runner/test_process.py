@@ -135,6 +135,34 @@ def test_children_that_outlive_it_are_ended(place: Place) -> None:
     wait_until_gone(int((place.output / "child").read_text()))
 
 
+def test_a_daemon_that_left_the_group_is_ended_and_its_child(place: Place) -> None:
+    code = (
+        "import os, sys, time\n"
+        "if not os.fork():\n"
+        "    os.setsid()\n"
+        "    if os.fork():\n"
+        "        os._exit(0)\n"
+        "    child = os.fork()\n"
+        "    if child:\n"
+        "        open(sys.argv[2] + '/new', 'w').write(f'{os.getpid()} {child}')\n"
+        "        os.rename(sys.argv[2] + '/new', sys.argv[2] + '/daemon')\n"
+        "    os.setsid() if not child else None\n"
+        "    time.sleep(30)\n"
+        "while not os.path.exists(sys.argv[2] + '/daemon'):\n"
+        "    time.sleep(0.01)"
+    )
+    assert run(place, code).code == 0
+    pids = (place.output / "daemon").read_text().split()
+    assert [pid for pid in pids if is_running(int(pid))] == []
+
+
+def test_children_of_this_process_are_left_alone(place: Place, sleeper: subprocess.Popen[bytes]) -> None:
+    assert run(place, "").code == 0
+    assert sleeper.poll() is None
+    sleeper.kill()
+    sleeper.wait()
+
+
 def test_an_interpreter_that_is_not_there_is_an_error(place: Place) -> None:
     limits = LockedLimits(seconds=1, bytes=1, cpus=1, processes=1)
     with pytest.raises(UnavailableError, match="the interpreter cannot be started"):

@@ -20,7 +20,7 @@ from api.http.limits import Strangers, address_of, network_of
 from api.http.logs import REQUEST_ID, log
 from api.http.work import Work
 from artifacts.errors import BusyError, UnavailableError
-from registry.access.actors import OPEN, Actor, act_as
+from registry.access.actors import ANONYMOUS, OPEN, Actor, act_as, acting_as
 from registry.access.errors import ForbiddenError, UnauthorizedError
 from registry.access.scopes import NEEDS, NOTHING, Need
 
@@ -100,9 +100,11 @@ def guard_with(authority: Authority, work: Work, strangers: Strangers) -> Any:  
         asked = (connection.headers.get("authorization"), REQUEST_ID.get())
         actor = authority.known(*asked)
         if actor is None:
-            with strangers.asking(network_of(address_of(connection)), asked[0]):
+            network = network_of(address_of(connection))
+            with strangers.asking(network, asked[0]):
                 try:
-                    actor = await work.look_up(authority.admit, *asked)
+                    with acting_as(Actor(f"{ANONYMOUS.id} {network}", NOTHING, asked[1])):  # each has its threads
+                        actor = await work.look_up(authority.admit, *asked)
                 except UnavailableError as error:
                     raise _unknown(error) from error
                 except UnauthorizedError as error:

@@ -10,16 +10,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Semaphore
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from litestar.datastructures import Headers
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 from litestar.types import HTTPScope
 
 from api.client.embedded import EmbeddedRegistry
 from api.http.app import create_app
-from api.http.limits import Buckets, TooManyRequestsError
+from api.http.guards import Open, guard_with
+from api.http.limits import Buckets, Strangers, TooManyRequestsError
 from api.http.patience import (
     IncompleteBodyError,
     PatientSend,
@@ -466,6 +469,35 @@ def test_a_thread_counts_as_its_callers_until_it_is_free_though_they_have_left()
                         await left
             with acting_as(Actor("second", NOTHING)):
                 assert not await asyncio.wait_for(work.do(gate.is_set), 10)
+        await work.end(60)
+
+    asyncio.run(crowd())
+
+
+def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> None:
+    gate = threading.Event()
+
+    class Slow(Open):
+        def known(self, *_: str | None) -> None:  # type: ignore[override] # a token that is not known yet
+            return None
+
+        def admit(self, authorization: str | None, request: str | None) -> Actor:
+            assert authorization == "other" or gate.wait(60)
+            return super().known(authorization, request)
+
+    async def crowd() -> None:
+        work = Work(2, 8, at_once=False)
+        guard, route = guard_with(Slow(), work, Strangers(1e6)), SimpleNamespace(opt={"needs": "read"})
+
+        def ask(host: str, said: str) -> asyncio.Task[None]:
+            client, headers = SimpleNamespace(host=host), Headers({"authorization": said})
+            return asyncio.create_task(guard(SimpleNamespace(client=client, headers=headers), route))
+
+        with opened_at_last(gate):
+            mine = [ask("192.0.2.1", f"guess {number}") for number in range(6)]
+            await asyncio.sleep(0)
+            await asyncio.wait_for(ask("192.0.2.2", "other"), 10)
+        await asyncio.gather(*mine)
         await work.end(60)
 
     asyncio.run(crowd())

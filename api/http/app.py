@@ -60,6 +60,7 @@ def create_app(registry: Registry, settings: Settings | None = None, authority: 
         prompt=threads(settings.prompt_threads),
         ends=Work(settings.end_threads, settings.waiting, at_once=at_once, patience=settings.lock_seconds, urgent=True),
         ask=threads(settings.ask_threads, settings.ask_seconds),
+        decode=threads(1),
         inspect=child_threads(settings.inspect_threads, settings.inspect_waiting),
         long=threads(settings.long_threads, patience=None),
         lists=threads(settings.list_threads),

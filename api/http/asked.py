@@ -4,11 +4,14 @@ from typing import Any, Final
 
 from litestar import Request
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.serialization import decode_json
 
 from artifacts.errors import InvalidInputError
 from artifacts.pieces import TooLargeError
 
 _JSON: Final = "application/json"
+LONG_BODY: Final = 1 << 18
+"""Bytes of a body that is long: it has a place of its own, and is decoded in a thread, one after another."""
 MOST_VALUES: Final = 100_000
 """Values of a body, where the route does not say ``most_values``. They are decoded while nothing else is answered."""
 MOST_LOCK_VALUES: Final = 400_000
@@ -59,8 +62,11 @@ class Asked(Request[Any, Any, Any]):
                 where="Content-Type",
                 next_step=f"send JSON, with Content-Type: {_JSON}",
             )
-        await self._check_values()
+        body = await self.body()
+        self._check_values(body)
         try:
+            if len(body) > LONG_BODY:
+                self._connection_state.json = await self.app.state.service.decode.do(decode_json, body)
             document = await super().json()
         except UnicodeDecodeError as error:
             raise UnreadableError(
@@ -76,10 +82,9 @@ class Asked(Request[Any, Any, Any]):
         if isinstance(document, dict | list):
             document.clear()
 
-    async def _check_values(self) -> None:
+    def _check_values(self, body: bytes) -> None:
         """Bound the values of a body before they are made: a list of empty mappings takes forty times its bytes."""
         most = self.route_handler.opt.get("most_values", MOST_VALUES)
-        body = await self.body()
         if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
             raise TooLargeError(
                 f"the body has more than {most} values", next_step="send fewer; list the files of a folder as one tree"

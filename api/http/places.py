@@ -10,6 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import HTTPScope
 
+from api.http.asked import LONG_BODY
 from api.http.limits import TooManyRequestsError, address_of
 from api.http.patience import LENGTHS, WITH_BODY, announced
 from api.http.settings import Bound
@@ -28,8 +29,6 @@ LIST: Final = {"at_once": "list"}
 END: Final = {"at_once": "end"}
 COMPARE: Final = {"at_once": "compare"}
 _BODY: Final = "body"
-_LONG_BODY: Final = 1 << 18
-"""Bytes of a body that takes a place beside that of its route, as one does that does not say how many it has."""
 
 
 class Places:
@@ -69,7 +68,7 @@ class Places:
 def place_with(places: Places) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
     """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place.
 
-    A long body needs another one, since it is kept in memory; uploads are not.
+    A long body needs another one, since it is kept in memory, and so does one of unknown length; uploads do not.
     """
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
@@ -93,4 +92,4 @@ def _has_long_body(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRo
     if scope["method"] not in WITH_BODY or cast("HTTPRouteHandler", route).resolve_request_max_body_size() is None:
         return False
     size = announced(scope)
-    return size > _LONG_BODY if size is not None else any(name in LENGTHS for name, _ in scope["headers"])
+    return size > LONG_BODY if size is not None else any(name in LENGTHS for name, _ in scope["headers"])

@@ -22,9 +22,10 @@ class Service:
     ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
     who it is that says so. ``ends`` is for their ends, whose figures are recomputed, and which may wait for the store;
     ``compare`` for verdicts, comparisons and reads of single runs that recompute figures, too. ``ask`` is for what has
-    to be searched for, ``inspect`` for publications whose files a child process reads, ``long`` for what reads all that
-    there is, ``lists`` for pages of what is recorded, ``send`` for the pieces of blobs on their way out, which have the
-    memory of ``windows``; other large answers have that of ``whole_answers``. Whatever else is asked for is ``work``.
+    to be searched for, ``decode`` for long bodies, ``inspect`` for publications that are long or whose files a child
+    process reads, ``long`` for what reads all that there is, ``lists`` for pages of what is recorded, ``send`` for the
+    pieces of blobs on their way out, which have the memory of ``windows``; other large answers have that of
+    ``whole_answers``. Whatever else is asked for is ``work``.
     """
 
     registry: Registry
@@ -34,6 +35,7 @@ class Service:
     prompt: Work
     ends: Work
     ask: Work
+    decode: Work
     inspect: Work
     long: Work
     lists: Work
@@ -53,5 +55,5 @@ class Service:
         """All threads."""
         return (
             *(self.work, self.prompt, self.ends, self.compare),
-            *(self.ask, self.inspect, self.long, self.lists, self.send),
+            *(self.ask, self.decode, self.inspect, self.long, self.lists, self.send),
         )

@@ -12,6 +12,7 @@ from artifacts import limits
 from artifacts.digest import Digest, parse_digest
 from registry.catalogue.entries import Entry, Published
 from registry.catalogue.pages import Listed
+from registry.manifests.parts import MOST_FILES
 from registry.names import Kind, Reference, parse_name
 from registry.versions import parse_version
 
@@ -55,7 +56,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     manifest: Annotated[dict[str, Any], limit_document(limits.MANIFEST)]
     authored: Annotated[str, limit_text(limits.MANIFEST)] = ""
-    sources: Annotated[dict[Path, Source], limit_document(limits.MANIFEST)] = {}
+    sources: Annotated[dict[Path, Source], limit_document(limits.MANIFEST), Meta(max_length=MOST_FILES)] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False
 

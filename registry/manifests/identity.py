@@ -26,6 +26,8 @@ MOST_VALUES = 400_000
 
 _LONG = re.compile(rb"[0-9]{16}")
 """Where a number may be beyond 2**53 - 1; digests match, too."""
+_SLICE = 1 << 16
+"""Bytes that are searched at once: no other thread runs meanwhile."""
 
 
 def reference_of(manifest: Manifest) -> Reference:
@@ -53,7 +55,7 @@ def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
 def _remembered(manifest: Manifest, text: bytes) -> bytes:
     """``text``, which is the content of ``manifest`` where it can be read again. Raises as ``content``."""
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
-    if _LONG.search(text):
+    if _may_have_large_number(text):
         try:
             canonical(msgspec.json.decode(text))
         except InvalidInputError as error:  # RFC 8785 writes 1e16 as a whole number, and has none as large as that
@@ -64,6 +66,10 @@ def _remembered(manifest: Manifest, text: bytes) -> bytes:
             ) from error
     _LAST = (manifest, text)
     return text
+
+
+def _may_have_large_number(text: bytes) -> bool:
+    return any(_LONG.search(text, start, start + _SLICE + 15) for start in range(0, len(text), _SLICE))
 
 
 def manifest_digest(manifest: Manifest) -> Digest:

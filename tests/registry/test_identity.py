@@ -9,7 +9,7 @@ import pytest
 from artifacts.canonical import canonical
 from artifacts.errors import InvalidInputError
 from registry.manifests import parse_published, plain
-from registry.manifests.identity import content, parse_content
+from registry.manifests.identity import _SLICE, _may_have_large_number, content, parse_content
 
 DIGEST = "0" * 64
 DATASET = {
@@ -79,3 +79,9 @@ def test_a_number_that_could_not_be_read_again_is_refused(number: float) -> None
     manifest = msgspec.structs.replace(parse_content(DATASET), attributes={"number": number})
     with pytest.raises(InvalidInputError, match="safe integer"):
         content(manifest)
+
+
+@pytest.mark.parametrize("before", range(_SLICE - 20, _SLICE + 4))
+def test_a_long_number_is_found_wherever_it_stands(before: int) -> None:
+    assert _may_have_large_number(b"x" * before + b"1234567890123456")
+    assert not _may_have_large_number(b"x" * before + b"123456789012345")

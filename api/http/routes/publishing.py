@@ -7,6 +7,7 @@ from litestar import Router, post
 from litestar.params import Body
 from msgspec import UNSET
 
+from api.http.asked import LONG_BODY, Asked
 from api.http.conditional import JSON, Encoded
 from api.http.documented import answers, content, example
 from api.http.guards import PUBLISH
@@ -72,12 +73,13 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def publish_version(data: PublicationIn) -> Encoded:
+    async def publish_version(request: Asked, data: PublicationIn) -> Encoded:
         """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first.
 
         Files are read by a process with limits: 1 GiB of memory, 60 seconds of processor time, 300 seconds.
         """
-        work = service.inspect if data.manifest.get("files") else service.work
+        long = len(await request.body()) > LONG_BODY
+        work = service.inspect if long or data.manifest.get("files") else service.work
         done = await work.do(published, data)
         return Encoded(msgspec.json.encode(done), JSON, {}, status=201 if done.changed and not data.dry_run else 200)
 

@@ -619,3 +619,41 @@ def test_a_refused_body_is_not_kept_until_garbage_is_collected(client: Client, p
         gc.enable()
     assert all(400 <= status < 500 for status in statuses)
     assert kept < len(body)
+
+
+def _publication(attributes: int) -> dict[str, Any]:
+    manifest = {"schema": 1, "kind": "framework", "name": "acme/wide", "version": "1.0.0", "license": "MIT"}
+    manifest |= {"predictor": "onnxruntime", "distributions": ["onnxruntime"]}
+    return {"manifest": manifest | {"attributes": {f"key-{index}": index for index in range(attributes)}}}
+
+
+@pytest.mark.parametrize(("attributes", "decoded", "sort"), [(10, 0, "work"), (30_000, 1, "inspect")])
+def test_a_long_publication_is_decoded_and_read_where_few_are(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, attributes: int, decoded: int, sort: str
+) -> None:
+    """One thread decodes, and two read, since nothing else runs while a call works on megabytes."""
+    app = create_app(registry)
+    done = list[str]()
+
+    def record(name: str, work: Work) -> None:
+        do = work.do
+
+        async def recorded(act: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as Work.do
+            done.append(name)
+            return await do(act, *args, **kwargs)
+
+        monkeypatch.setattr(work, "do", recorded)
+
+    for name in ("decode", "inspect", "work"):
+        record(name, getattr(app.state.service, name))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        done.clear()
+        assert client.post("/v1/artifacts", json=_publication(attributes)).status_code == 201
+        assert done == ["decode"] * decoded + [sort]
+
+
+def test_sources_are_as_many_as_files_may_be(client: Client) -> None:
+    sources = {f"file-{index}": "https://example.org/" for index in range(10_001)}
+    answer = client.post("/v1/artifacts", json=_publication(1) | {"sources": sources})
+    assert answer.status_code == 400
+    assert "10000" in answer.text

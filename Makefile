@@ -42,7 +42,7 @@ bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
 simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/comparing.md
-	@$(BIN)/python -m benchmarks.simulation
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulation
 
 format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff format .

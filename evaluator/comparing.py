@@ -20,25 +20,31 @@ from evaluator.records.calls import unusable_times
 from evaluator.records.comparison import comparable, question_differences
 from evaluator.records.replays import drop_replays
 from evaluator.records.runs import Run
-from evaluator.statistics.equivalence import Finding, judge, judge_quality
+from evaluator.statistics.equivalence import (
+    Finding,
+    describe_runs_to_decide,
+    find_no_ratio,
+    judge,
+    judge_quality,
+)
 from evaluator.statistics.figures import Metric
 from evaluator.statistics.pairing import PairedTest, PairedTests, adjust
-from evaluator.statistics.repeats import is_exact, ratio
+from evaluator.statistics.repeats import ROUND_DRIFT, is_exact, ratio, runs_to_decide
 from evaluator.statistics.units import change
 from registry.lockfile import Lock
 from registry.metrics import is_quality
 
-Pair = Callable[["LockedRun", "LockedRun"], PairedTests]
-"""Compares two runs of the same samples, sample by sample: ``evaluator.evidence.pairing.PredictionPairs.compare``."""
+Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
+"""Compares two runs of the same samples, sample by sample, as one of so many comparisons.
+
+``evaluator.evidence.pairing.PredictionPairs.compare`` does.
+"""
 Margins = Mapping[str, float]
 """By metric, the relative difference within which two locks count as equivalent; stated before they are run."""
 LockedRun = tuple[Lock, Run]
 
 _FEWEST_ROUNDS = 6
-_NOT_INTERLEAVED = (
-    "the runs were not interleaved, so a change of the host between them cannot be told from a difference: "
-    "compare the locks with --interleave"
-)
+_NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them looks like a difference"
 
 
 @readable
@@ -118,13 +124,12 @@ def balanced_orders(arms: int) -> tuple[tuple[int, ...], ...]:
     """Return orders of so many arms in which each arm takes each place, and follows each other arm, equally often.
 
     What a run leaves behind (a warm cache, a hot processor) then weighs on no arm more than on another (Williams,
-    Aust. J. Chem. 2, 1949). An odd number of arms needs the mirrored orders too.
+    Aust. J. Chem. 2, 1949). An odd number of arms needs the mirrored orders too. In this sequence
+    neighbouring rounds have less of a host's drift in common than in others.
     """
     zigzag = [place // 2 if place % 2 == 0 else arms - (place + 1) // 2 for place in range(arms)]
-    plain = [tuple((arm + shift) % arms for arm in zigzag) for shift in range(arms)]
-    if arms % 2 == 0:
-        return tuple(plain)
-    return tuple(order for one in plain for order in (one, one[::-1]))
+    plain = [tuple((arm - shift) % arms for arm in zigzag) for shift in range(arms)]
+    return tuple(plain if arms % 2 == 0 else [*plain, *(order[::-1] for order in plain)])
 
 
 def default_rounds(locks: int) -> int:
@@ -263,7 +268,7 @@ def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[Pa
     """
     if pair is None:
         return [PairedTests() for _ in others]
-    found = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0])) for arm in others]
+    found = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0]), len(others)) for arm in others]
     adjusted: list[dict[str, PairedTest]] = [{} for _ in others]
     for name in {name: None for one in found for name in one.tests}:
         places = [place for place, one in enumerate(found) if name in one.tests]
@@ -295,27 +300,50 @@ def _findings(
         is_reported = first.is_self_reported(name) or other.is_self_reported(name)
         if is_exact(name, a) and is_exact(name, b):
             exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin, tests)
-            yield from () if exact is None else (_decided(exact, is_reported=is_reported),)
+            yield _decided(exact, is_reported=is_reported)
             continue
         second = () if control is None else control.values(name)
-        found = ratio(a, b, paired=by_turns, again=second)
-        again = None if control is None else ratio(a, second, paired=by_turns)
-        if found is not None:
+        inflation = ROUND_DRIFT if by_turns else 1.0
+        found = ratio(a, b, paired=by_turns, again=second, inflation=inflation)
+        again = None if control is None else ratio(a, second, paired=by_turns, inflation=inflation)
+        if found is None:
+            judged = find_no_ratio(name, a, b, margin)
+        else:
             judged = judge(name, metric.direction, found, again, margin)
             if not is_quality(metric.name):
                 judged = _restrict(judged, first, other)
-            yield _decided(judged, is_reported=is_reported)
+        yield _decided(judged, is_reported=is_reported)
 
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
-    """Return the finding on a time, undecided where its runs cannot decide it."""
+    """Return the finding on a time, undecided where its runs cannot decide it, with the command that would."""
     reasons = sorted({reason for run in (*first.runs, *other.runs) if (reason := unusable_times(run))})
-    if finding.ratio.n > 1 and not finding.ratio.paired:
-        reasons.append(_NOT_INTERLEAVED)
-    if not reasons:
+    found = finding.ratio
+    assert found.value is not None
+    if found.n > 1 and not found.paired:
+        reasons += (_NOT_INTERLEAVED, describe_runs_to_decide(found, finding.margin))
+    if reasons:
+        told = change(found.value - 1) if found.n > 1 else finding.reason
+        finding = replace(finding, answer="undecided", reason="; ".join((told, *reasons)))
+    if finding.answer != "undecided":
         return finding
-    told = change(finding.ratio.value - 1) if finding.ratio.n > 1 else finding.reason
-    return replace(finding, answer="undecided", reason="; ".join((told, *reasons)))
+    return replace(
+        finding, reason=f"{finding.reason}; next: {_next_step(finding, is_one_lock=first.lock.id == other.lock.id)}"
+    )
+
+
+def _next_step(finding: Finding, *, is_one_lock: bool) -> str:
+    """Return what would decide an undecided finding on a time."""
+    found, margin, each = finding.ratio, "", default_rounds(2)
+    if is_one_lock and not found.paired:
+        return "`benchlock rerun LOCK` of a request that states `equivalence`"
+    wanted = runs_to_decide(found, finding.margin)
+    if wanted is None and found.n > 1:
+        return "a wider `--margin`, or a quieter host"
+    rounds = each * math.ceil(max(wanted or 1, found.n + 1 if found.paired else 1) / each)
+    if finding.margin is not None:
+        margin = f" --margin {finding.metric.partition('@')[0]}={finding.margin:g}"
+    return f"`benchlock compare --interleave LOCK LOCK --rounds {rounds}{margin}`"
 
 
 def _decided(finding: Finding, *, is_reported: bool) -> Finding:

@@ -76,7 +76,7 @@ def _all_equivalent(found: "Comparison", margins: Mapping[str, float]) -> bool:
     several = [[one for one in findings if one.margin is not None] for _, findings in found.findings]
     missing = {name for name in margins for judged in several if not any(_of(name, one.metric) for one in judged)}
     for name in sorted(missing):
-        say(f"warning: {name} cannot be compared: not every run has it, or it is not positive")
+        say(f"warning: {name} cannot be compared: not every run has it")
     return not missing and all(one.answer == "equivalent" for judged in several for one in judged)
 
 

@@ -80,7 +80,7 @@ def print_comparison(found: "Comparison") -> None:
         rows = [
             (
                 one.metric,
-                f"{one.ratio.value:.4g}{mark(is_reported=one.self_reported)}",
+                f"{'-' if one.ratio.value is None else f'{one.ratio.value:.4g}'}{mark(is_reported=one.self_reported)}",
                 _ends(one.ratio.ci),
                 _noise(one),
                 _share(one.margin),

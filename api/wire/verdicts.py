@@ -34,9 +34,9 @@ class ArmTold(Struct, frozen=True, kw_only=True):
 
 
 class RatioTold(Struct, frozen=True, kw_only=True):
-    """What the second is of the first; ``ci`` at 95 %, ``ci_90`` at 90 %."""
+    """What the second is of the first, null where a value is 0; ``ci`` at 95 %, ``ci_90`` at 90 %."""
 
-    ratio: float
+    ratio: float | None
     ci: Ends
     ci_90: Ends
     n: int

@@ -45,8 +45,13 @@ class PredictionPairs:
         self._seconds = seconds
         self._deadline: float | None = None
 
-    def compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> PairedTests:
+    def compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int = 1) -> PairedTests:
         """Compare two runs of the same samples in every metric of quality that both have.
+
+        Args:
+            first: A run with its lock.
+            second: Another one.
+            comparisons: The number of locks that are compared with the first one.
 
         Returns:
             The tests by metric, or the reason why the runs cannot be compared sample by sample.
@@ -57,7 +62,7 @@ class PredictionPairs:
         if reason := self._find_obstacle(first, second):
             return PairedTests(reason=reason)
         try:
-            return self._compare(first, second)
+            return self._compare(first, second, comparisons)
         except InvalidInputError as error:  # limits, a library that is missing, a blob that was removed meanwhile
             return PairedTests(reason=error.what)
 
@@ -82,7 +87,7 @@ class PredictionPairs:
             return f"the predictions of {run.id} have {blob.size} bytes, and at most {LARGEST_PREDICTIONS} are read"
         return None if self._store.exists(blob.digest) else f"the predictions of {run.id} are missing"
 
-    def _compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> PairedTests:
+    def _compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int) -> PairedTests:
         with open_workspace(self._scratch) as folder:
             for side, (_, run) in zip(_SIDES, (first, second), strict=True):
                 blob = _predictions(run)
@@ -94,6 +99,7 @@ class PredictionPairs:
                 "locks": [dump(lock) for lock, _ in (first, second)],
                 "predictions": [str((folder / side).absolute()) for side in _SIDES],
                 "labels": str((folder / "dataset").absolute()),
+                "comparisons": comparisons,
             }
             return PairedTests(self._isolate(arguments))
 
@@ -128,7 +134,8 @@ def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa
     tests: dict[str, PairedTest] = {}
     for metric in _shared_metrics(*locks):
         try:
-            tests[metric] = compare_measures(metric, first.samples, second.samples, _count_samples(locks[0], blobs))
+            n = _count_samples(locks[0], blobs)
+            tests[metric] = compare_measures(metric, first.samples, second.samples, n, arguments["comparisons"])
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise InvalidInputError(f"the measures of {metric} cannot be compared: {error}") from error
     return msgspec.to_builtins(tests)

@@ -5,15 +5,18 @@ the whole interval within it.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.pairing import PairedTest, PairedTests
-from evaluator.statistics.repeats import MOST, Ratio, runs_to_decide
+from evaluator.statistics.intervals import UNBOUNDED
+from evaluator.statistics.pairing import SIGNIFICANT, PairedTest, PairedTests
+from evaluator.statistics.repeats import MOST, Ratio, centre, runs_to_decide
 from evaluator.statistics.units import change
 
-Answer = Literal["equivalent", "different", "undecided"]
+Answer = Literal["equal", "equivalent", "different", "undecided"]
+"""``equal`` is of quality alone: each sample adds the same to the metric of both."""
 
 _EQUAL = 1e-12
 """Relative: what is equal but for the last bits of a sum."""
@@ -52,6 +55,7 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
     5 % each (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), and so does that of the control. Different: the whole
     95 % interval lies beyond the margin, or without a margin beyond equality.
     """
+    assert ratio.value is not None
     told = change(ratio.value - 1)
     answer, why = _answer(ratio, control, margin)
     if answer == "different" and direction in ("higher", "lower"):
@@ -59,10 +63,17 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
     return Finding(metric, ratio, control, margin, answer, f"{told}, {why}")
 
 
+def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
+    """Return the undecided finding on runs of which one has the value 0; its reason has the difference."""
+    reason = f"{centre(b) - centre(a):+.4g} between the medians, and no ratio since a run has 0"
+    none = Ratio(None, UNBOUNDED, UNBOUNDED, min(len(a), len(b)), paired=False)
+    return Finding(metric, none, None, margin, "undecided", reason)
+
+
 _NO_TESTS = PairedTests()
 
 
-def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests = _NO_TESTS) -> Finding | None:
+def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests = _NO_TESTS) -> Finding:
     """The finding on a quality metric that every run of a lock gives alike: on the samples that were seen it is exact.
 
     So a margin is decided without an interval. Without one, values are called different where the test of the pairs of
@@ -76,43 +87,44 @@ def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: Pai
         tests: How the two compare sample by sample, or why they were not compared.
 
     Returns:
-        The finding; None where the first value is not positive: there is no ratio.
+        The finding; where the first value is 0, its ratio has no value and its reason has the difference.
     """
-    finding = _judge_exact(a, b, n, margin, tests)
-    return None if finding is None else replace(finding, test=tests.tests.get(a.name))
+    return replace(_judge_exact(a, b, n, margin, tests), test=tests.tests.get(a.name))
 
 
-def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests) -> Finding | None:
-    if a.value <= 0:
-        return None
-    value = b.value / a.value
+def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests) -> Finding:
+    value = b.value / a.value if a.value > 0 else None
     exact = Ratio(value, Interval(value, value), Interval(value, value), n, paired=False)
-    told = f"{_moved(value)} on these samples"
+    told = f"{_moved(a.value, b.value)} on these samples"
     if margin is not None:
-        inside = _inside(exact.narrow, margin)
+        inside = a.value == b.value if value is None else _inside(exact.narrow, margin)
         why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
         return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{told}, {why}")
     if (test := tests.tests.get(a.name)) is not None:
-        answer: Answer = "different" if test.is_significant else "undecided"
+        answer: Answer = "equal" if test.is_equal else "different" if test.is_significant else "undecided"
         return Finding(a.name, exact, None, None, answer, f"{told}; {_describe(test, a.direction)}")
     why = "" if tests.reason is None else f"; not compared sample by sample: {tests.reason}"
-    if value == 1 or _meet(a.ci, b.ci):
+    if a.value == b.value or _meet(a.ci, b.ci):
         return Finding(a.name, exact, None, None, "undecided", f"{told}, and other samples may say otherwise{why}")
     return Finding(a.name, exact, None, None, "different", f"{told}, more than the choice of samples explains{why}")
 
 
 def _describe(test: PairedTest, direction: str) -> str:
     """Return what a test of pairs says, in words."""
+    if test.is_equal:
+        return f"each of {test.n} samples counts alike for both"
     if test.method == "mcnemar":
         split = (
             f"of {test.n} samples {test.only_first} only the first decides right, {test.only_second} only the second"
         )
     else:
         split = f"{test.n} samples compared in pairs"
-    p = f"p = {test.p:.2g}"
+    p = f"p = {test.adjusted:.2g}"
     if test.comparisons > 1:
-        p = f"{p}, {test.adjusted:.2g} by Holm's method for {test.comparisons} comparisons"
+        p = f"{p}, which is {test.p:.2g} adjusted for {test.comparisons} comparisons by Holm's method"
     if not test.is_significant:
+        if test.adjusted <= SIGNIFICANT:
+            p = f"{p}, but the 95 % interval of the difference includes 0"
         return f"{split} ({p}): no difference was found, which is no evidence that there is none"
     rank = ""
     if direction in ("higher", "lower"):
@@ -120,11 +132,13 @@ def _describe(test: PairedTest, direction: str) -> str:
     return f"{split} ({p}): more than the choice of samples explains{rank}"
 
 
-def _moved(value: float) -> str:
-    """How far a ratio is from 1, in words where a figure would round to nothing."""
-    if math.isclose(value, 1, rel_tol=_EQUAL):
+def _moved(a: float, b: float) -> str:
+    """How far ``b`` is from ``a``, in words where a figure would round to nothing."""
+    if math.isclose(a, b, rel_tol=_EQUAL):
         return "equal"
-    share = value - 1
+    if a <= 0:
+        return f"{b - a:+.4g} from 0, of which there is no ratio,"
+    share = b / a - 1
     return change(share, 2) if abs(share) >= _LEAST else f"less than {_LEAST:.2%} apart"
 
 
@@ -139,7 +153,8 @@ def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[
             "more than the spread of the runs explains" if margin is None else f"beyond the margin of {margin:.1%}",
         )
     if margin is None:
-        return "undecided", "and no difference was found, which is no evidence that there is none"
+        none = "no difference was found, which is no evidence that there is none"
+        return "undecided", f"and {none}: {describe_runs_to_decide(ratio, None)}"
     if control is not None and not _inside(control.narrow, margin):
         return (
             "undecided",
@@ -147,10 +162,13 @@ def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[
         )
     if _inside(ratio.narrow, margin):
         return "equivalent", f"and its interval lies within the margin of {margin:.1%}"
-    return "undecided", f"and its interval reaches across the margin of {margin:.1%}: {_enough(ratio, margin)}"
+    return (
+        "undecided",
+        f"and its interval reaches across the margin of {margin:.1%}: {describe_runs_to_decide(ratio, margin)}",
+    )
 
 
-def _enough(ratio: Ratio, margin: float) -> str:
+def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
     """Return how many runs would decide, in words."""
     number = runs_to_decide(ratio, margin)
     if number is None:

@@ -28,6 +28,8 @@ Evaluate = Callable[[Floats], Floats]
 DRAWS: Final = 1000
 PRECISION_DRAWS: Final = 250
 """Draws of average precision, each of which takes as long as hundreds of other metrics."""
+_DRAWS_A_COMPARISON: Final = 40
+"""With fewer than 20, the least ``p`` that draws can give, times the number of comparisons, is never significant."""
 SEED: Final = 7
 SIGNIFICANT: Final = 1 - LEVEL
 GROUPS: Final = 64
@@ -75,6 +77,11 @@ class PairedTest:
         is_apart = low is not None and high is not None and not low <= 0 <= high
         return self.adjusted <= SIGNIFICANT and is_apart
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether each sample adds the same to both models' metric."""
+        return self.ci == Interval(0.0, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class PairedTests:
@@ -84,7 +91,7 @@ class PairedTests:
     reason: str | None = None
 
 
-def compare_measures(metric: str, first: Measures, second: Measures, n: int) -> PairedTest:
+def compare_measures(metric: str, first: Measures, second: Measures, n: int, comparisons: int = 1) -> PairedTest:
     """Compare what each of ``n`` samples adds to a metric of two models.
 
     Args:
@@ -93,6 +100,7 @@ def compare_measures(metric: str, first: Measures, second: Measures, n: int) -> 
             decisions int64 [n, 2], the right ones and all of a sample.
         second: Those of the second model.
         n: The number of samples.
+        comparisons: The number of locks that are compared with the first one, for which ``adjust`` multiplies ``p``.
 
     Raises:
         ValueError, KeyError, TypeError: The measures are malformed or missing.
@@ -102,7 +110,8 @@ def compare_measures(metric: str, first: Measures, second: Measures, n: int) -> 
         if all((one[:, 1] == 1).all() for one in counts):
             return compare_decisions(counts[0][:, 0] > 0, counts[1][:, 0] > 0)
     units, evaluate = _evaluator(metric, first, second, n)
-    return replace(_resample(units, evaluate, PRECISION_DRAWS if metric in THRESHOLDS else DRAWS), n=n)
+    draws = max(PRECISION_DRAWS if metric in THRESHOLDS else DRAWS, _DRAWS_A_COMPARISON * comparisons)
+    return replace(_resample(units, evaluate, draws), n=n)
 
 
 def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> PairedTest:
@@ -162,9 +171,11 @@ def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
         weights = _draw(random, count, units)
         nothing = np.zeros_like(weights)
         drawn.append(evaluate(np.hstack([nothing, weights])) - evaluate(np.hstack([weights, nothing])))
-    least = abs(difference) * (1 - _TIE) - _TIE * max(abs(first), abs(second))
+    rounding = _TIE * max(abs(first), abs(second))
+    least = abs(difference) * (1 - _TIE) - rounding
     p = (1 + int(np.count_nonzero(~(np.abs(np.concatenate(exchanged)) < least)))) / (1 + draws)
-    ci = _interval(difference, np.concatenate(drawn), units)
+    is_equal = (np.abs(np.concatenate([*exchanged, *drawn])) <= rounding).all()
+    ci = Interval(0.0, 0.0) if is_equal else _interval(difference, np.concatenate(drawn), units)
     return PairedTest("resampling", units, difference, ci, p, adjusted=p)
 
 

@@ -20,6 +20,8 @@ FEWEST = 6
 DRIFT = 7.0
 """By how much the variance of the difference between runs at two times is inflated: a host drifts between them, and so
 few runs cannot tell by how much. Chosen by simulation, so that at most 5 % of the decisions are false."""
+ROUND_DRIFT = 1.1
+"""The same between neighbouring rounds of an interleaved comparison, which a drifting host makes alike."""
 MOST = 1000
 """Runs beyond which nobody is told how many would decide."""
 _LOOKED_AT = 0.968
@@ -69,10 +71,10 @@ class Ratio:
     """What the second of two groups of runs is of the first: 1.05 is 5 % more.
 
     ``ci`` is two-sided at 95 %; ``narrow`` at 90 %, whose two ends are the two one-sided tests of equivalence at 5 %.
-    ``paired`` where each value was held against its neighbour in time.
+    ``paired`` where each value was held against its neighbour in time. ``value`` is None where a value is 0.
     """
 
-    value: float
+    value: float | None
     ci: Interval
     narrow: Interval
     n: int
@@ -86,15 +88,16 @@ def ratio(
 
     Pairs: Student's t over the logarithms of the quotients, so that what slows both of a round drops out; where the
     first had a second turn ``again`` in each round, the quotients are over the geometric mean of both, which halves
-    its part of the noise. Else Welch's t over the logarithms (Biometrika 34, 1947), with the variance of the difference
-    times ``inflation``. None where a value is not positive: there is no ratio to speak of.
+    its part of the noise. Else Welch's t over the logarithms (Biometrika 34, 1947). The variance of the difference is
+    multiplied by ``inflation``. None where a value is not positive: there is no ratio to speak of.
     """
     if min(*a, *b, *again) <= 0:
         return None
     if paired:
         first = (np.log(a) + np.log(again)) / 2 if len(again) else np.log(a)
         quotients = np.log(b) - first
-        return _ratio(float(quotients.mean()), _error(quotients), len(quotients) - 1, len(quotients), paired=True)
+        error = math.sqrt(inflation) * _error(quotients)
+        return _ratio(float(quotients.mean()), error, len(quotients) - 1, len(quotients), paired=True)
     first, second = np.log(a), np.log(b)
     errors = (_error(first), _error(second))
     squares = [error**2 for error in errors]
@@ -125,20 +128,20 @@ def _quantile(level: float, degrees: float) -> float:
     return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
 
 
-def runs_to_decide(found: Ratio, margin: float) -> int | None:
+def runs_to_decide(found: Ratio, margin: float | None) -> int | None:
     """Return how many runs a side would decide whether a ratio is within ``margin``, if it stays what it is.
 
     Args:
         found: The ratio of so many runs, whose spread says how fast its interval narrows.
-        margin: The relative difference that counts as none.
+        margin: The relative difference that counts as none; None where equality alone does.
 
     Returns:
         The number; None where one run a side says nothing of the spread, or more than 1000 would be needed.
     """
-    if found.ci.high is None or found.value <= 0:
+    if found.ci.high is None or found.value is None:
         return None
     spread = math.log(found.ci.high / found.value) / _quantile(LEVEL, found.n - 1) * math.sqrt(found.n)
-    difference, allowed = abs(math.log(found.value)), math.log1p(margin)
+    difference, allowed = abs(math.log(found.value)), math.log1p(margin or 0.0)
     level, room = (LEVEL, difference - allowed) if difference > allowed else (2 * LEVEL - 1, allowed - difference)
     enough = (n for n in range(FEWEST, MOST + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
     return next(enough, None)

@@ -381,6 +381,24 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
 
 
+def test_a_comparison_with_zero_has_a_difference_and_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        (
+            LOCK,
+            recorded(
+                dataclasses.replace(END, metrics=(dataclasses.replace(END.metrics[0], value=value),)), lock=LOCK.id
+            ),
+        )
+        for value in (0.0, 0.5)
+    ]
+    found = compare_runs(runs)
+    print_comparison(found)
+    assert "+0.5 from 0, of which there is no ratio, on these samples" in " ".join(capsys.readouterr().out.split())
+    document = comparison_document(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert (document["findings"][0]["ratio"], document["findings"][0]["ci"]) == (None, [None, None])
+
+
 def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest.CaptureFixture[str]) -> None:
     number = np.arange(10_000)
     test = compare_decisions(number >= 200, (number < 200) | (number >= 500))
@@ -389,11 +407,11 @@ def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest
         for name in ("other", "third")
     ]
     runs = [(LOCK, run()), *((lock, recorded(END, lock=lock.id)) for lock in locks)]
-    found = compare_runs(runs, lambda _, __: PairedTests({"top1": test}))
+    found = compare_runs(runs, lambda *_: PairedTests({"top1": test}))
     print_comparison(found)
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("of 10000 samples 300 only the first decides right, 200 only the second") == 2
-    assert "p = 8.9e-06, 1.8e-05 by Holm's method for 2 comparisons" in shown
+    assert "p = 1.8e-05, which is 8.9e-06 adjusted for 2 comparisons by Holm's method" in shown
     document = comparison_document(found)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     first = document["findings"][0]

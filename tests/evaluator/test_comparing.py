@@ -1,16 +1,19 @@
 """Locks compared by their runs: by turns with a control, or by runs that exist; and what is refused."""
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.comparing import (
     Comparison,
+    LockedRun,
     balanced_orders,
     check_question,
     compare_runs,
@@ -21,6 +24,8 @@ from evaluator.comparing import (
 from evaluator.records.calls import calls_document
 from evaluator.records.runs import Run
 from evaluator.statistics.figures import Calls
+from evaluator.statistics.pairing import PairedTests
+from evaluator.statistics.repeats import ROUND_DRIFT
 from registry.lockfile import Lock
 from tests.support.recorded import DONE, metric, recorded
 from tests.support.variants import variant
@@ -90,6 +95,24 @@ def test_no_arm_always_follows_the_same_other_one(arms: int) -> None:
     follows = Counter(pair for order in orders for pair in pairwise(order))
     assert (len(places), len(set(places.values()))) == (arms * arms, 1)
     assert (len(follows), len(set(follows.values()))) == (arms * (arms - 1), 1)
+
+
+@pytest.mark.parametrize("arms", [3, 4, 5, 6])
+@pytest.mark.parametrize("correlation", [0.3, 0.5, 0.7, 0.9, 0.99])
+def test_rounds_of_a_drifting_host_are_hardly_alike(arms: int, correlation: float) -> None:
+    """The variance of the mean over rounds is at most ``ROUND_DRIFT`` times what rounds that are independent tell."""
+    orders = balanced_orders(arms)
+    rounds, runs = default_rounds(arms - 1), np.arange(default_rounds(arms - 1) * arms)
+    contrasts = np.zeros((rounds, rounds, arms))
+    for number in range(rounds):
+        order = orders[number % len(orders)]
+        for arm, part in ((1, 1.0), (0, -0.5), (arms - 1, -0.5)):
+            contrasts[number, number, order.index(arm)] += part
+    flat = contrasts.reshape(rounds, -1)
+    covariance = flat @ correlation ** abs(np.subtract.outer(runs, runs)) @ flat.T
+    of_mean = covariance.mean()
+    told = (np.trace(covariance) / rounds - of_mean) / (rounds - 1)
+    assert of_mean / told <= ROUND_DRIFT
 
 
 @pytest.mark.parametrize(("locks", "rounds"), [(2, 6), (3, 8), (4, 10)])
@@ -166,6 +189,10 @@ def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
     assert latency.ratio.ci.low is not None
     assert latency.answer == "undecided"
     assert "not interleaved" in latency.reason
+    assert re.search(r"about \d+ runs a side would decide", latency.reason)
+    assert re.search(
+        r"`benchlock compare --interleave LOCK LOCK --rounds \d+ --margin latency_p50=0.1`", latency.reason
+    )
 
 
 def test_a_margin_is_of_a_metric_in_every_batch() -> None:
@@ -182,6 +209,46 @@ def test_a_margin_is_of_a_metric_in_every_batch() -> None:
 def test_one_run_each_tells_no_difference() -> None:
     found = compare_runs([(A, timed(A, 0.001)), (B, timed(B, 0.002))])
     assert (finding(found).answer, finding(found).ratio.ci.low) == ("undecided", None)
+    assert "next: `benchlock compare --interleave LOCK LOCK --rounds 6 --margin" in finding(found).reason
+    again = compare_runs([(A, timed(A, 0.001)), (A, timed(A, 0.002))])
+    assert finding(again).reason.endswith("next: `benchlock rerun LOCK` of a request that states `equivalence`")
+
+
+@pytest.mark.parametrize(
+    ("margins", "reason"),
+    [
+        ({"latency_p50": 0.05}, r"about 16 runs .*next: `benchlock .* --rounds 18 --margin latency_p50=0.05`$"),
+        ({}, r"no 1000 runs a side would decide .*next: a wider `--margin`, or a quieter host$"),
+    ],
+)
+def test_an_undecided_comparison_names_how_many_rounds_decide(margins: Mapping[str, float], reason: str) -> None:
+    """The second lock is 10 % slower and faster by turns."""
+
+    def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        sign = 0 if lock is A else (-1) ** part_of["round"]
+        return timed(lock, 0.001 * 1.1**sign, part_of)
+
+    found = finding(interleave([A, B], once, 6, margins))
+    assert found.answer == "undecided"
+    assert re.search(reason, found.reason)
+
+
+def test_quality_that_varies_and_is_zero_once_has_a_difference() -> None:
+    values = [(A, 0.0), (A, 0.02), (B, 0.05), (B, 0.05)]
+    found = finding(compare_runs([(lock, timed(lock, 0.001, top1=top1)) for lock, top1 in values]), "top1")
+    assert (found.answer, found.ratio.value, found.ratio.n) == ("undecided", None, 2)
+    assert "+0.04 between the medians" in found.reason
+
+
+def test_pairs_are_told_the_number_of_comparisons() -> None:
+    told = []
+
+    def pair(first: LockedRun, second: LockedRun, comparisons: int) -> PairedTests:
+        told.append((first[0].id, second[0].id, comparisons))
+        return PairedTests()
+
+    compare_runs([(lock, timed(lock, 0.001, top1=0.5)) for lock in (A, B, FASTER)], pair)
+    assert told == [(A.id, B.id, 2), (A.id, FASTER.id, 2)]
 
 
 def test_runs_of_one_lock_are_compared_one_by_one() -> None:

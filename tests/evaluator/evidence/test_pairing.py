@@ -108,17 +108,17 @@ def test_predictions_that_were_changed_are_refused(store: LocalStore, tmp_path: 
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(IntegrityError):
-        PredictionPairs(store, tmp_path).compare(*pairs)
+        PredictionPairs(store, tmp_path).compare(pairs[0], pairs[1])
 
 
 def test_the_time_and_the_memory_of_a_comparison_are_bounded(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = pairs_of(store, 2, 1)
-    found = PredictionPairs(store, tmp_path, seconds=0).compare(*pairs)
+    found = PredictionPairs(store, tmp_path, seconds=0).compare(pairs[0], pairs[1])
     assert found.reason == "the 0 seconds for comparisons sample by sample are used up"
     monkeypatch.setattr(pairing, "LIMITS", Limits(memory=64 << 20, seconds=60.0))
-    found = PredictionPairs(store, tmp_path).compare(*pairs)
+    found = PredictionPairs(store, tmp_path).compare(pairs[0], pairs[1])
     assert found.tests == {}
     assert "the comparison sample by sample" in (found.reason or "")
     assert "64 MiB of memory" in (found.reason or "")

@@ -8,7 +8,7 @@ import pytest
 from evaluator.statistics.equivalence import judge, judge_quality
 from evaluator.statistics.figures import Interval, Metric
 from evaluator.statistics.intervals import UNBOUNDED
-from evaluator.statistics.pairing import PairedTests, compare_decisions
+from evaluator.statistics.pairing import PairedTest, PairedTests, compare_decisions
 from evaluator.statistics.repeats import Ratio, ratio
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)
@@ -45,7 +45,7 @@ def test_a_margin_is_decided_by_the_whole_interval(
 @pytest.mark.parametrize(
     ("low", "high", "control", "answer", "reason"),
     [
-        (0.99, 1.02, QUIET, "undecided", "no evidence that there is none"),
+        (0.99, 1.02, QUIET, "undecided", "no evidence that there is none: about 34 runs a side would decide"),
         (1.02, 1.04, QUIET, "different", "more than the spread of the runs explains, which is better"),
         (0.95, 0.99, None, "different", "which is worse"),
         (1.001, 1.009, QUIET, "different", "more than the spread of the runs explains"),
@@ -103,7 +103,6 @@ def quality(value: float, low: float, high: float) -> Metric:
 )
 def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, answer: str, reason: str) -> None:
     judged = judge_quality(quality(0.80, 0.74, 0.86), other, 6, margin)
-    assert judged is not None
     assert judged.answer == answer
     assert reason in judged.reason
 
@@ -114,7 +113,7 @@ def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, an
         (300, 200, "different", "of 10000 samples 300 only the first decides right, 200 only the second (p = 8.9e-06)"),
         (300, 200, "different", "more than the choice of samples explains, and the second is worse"),
         (20, 24, "undecided", "no difference was found, which is no evidence that there is none"),
-        (0, 0, "undecided", "equal on these samples; of 10000 samples 0 only the first decides right"),
+        (0, 0, "equal", "equal on these samples; each of 10000 samples counts alike for both"),
         (40, 40, "undecided", "equal on these samples; of 10000 samples 40 only the first decides right"),
     ],
 )
@@ -124,7 +123,6 @@ def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, ans
     test = compare_decisions(number >= second, (number < second) | (number >= second + first))
     a, b = (quality(value, value - 0.006, value + 0.006) for value in (0.9, 0.9 + test.difference))
     judged = judge_quality(a, b, 1, None, PairedTests({"top1": test}))
-    assert judged is not None
     assert (judged.answer, judged.test) == (answer, test)
     assert reason in judged.reason
 
@@ -132,7 +130,6 @@ def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, ans
 def test_why_no_pairs_were_compared_is_said() -> None:
     a, b = quality(0.80, 0.74, 0.86), quality(0.82, 0.76, 0.87)
     judged = judge_quality(a, b, 1, None, PairedTests(reason="the predictions of run/x are missing"))
-    assert judged is not None
     assert judged.test is None
     assert judged.reason.endswith("not compared sample by sample: the predictions of run/x are missing")
 
@@ -141,9 +138,35 @@ def test_a_margin_of_quality_is_decided_by_the_values_whatever_the_test_says() -
     test = replace(compare_decisions(np.ones(500, bool), np.arange(500) >= 20), adjusted=1e-6)
     a, b = quality(1.0, 0.99, 1.0), quality(0.96, 0.94, 0.98)
     judged = judge_quality(a, b, 1, 0.05, PairedTests({"top1": test}))
-    assert judged is not None
     assert (judged.answer, judged.test) == ("equivalent", test)
 
 
-def test_quality_that_is_zero_has_no_ratio() -> None:
-    assert judge_quality(quality(0.0, 0.0, 0.02), quality(0.5, 0.4, 0.6), 1, None) is None
+@pytest.mark.parametrize(
+    ("value", "margin", "answer", "reason"),
+    [
+        (0.5, None, "different", "+0.5 from 0, of which there is no ratio, on these samples, more than"),
+        (0.5, 0.1, "different", "+0.5 from 0, of which there is no ratio, on these samples, beyond the margin"),
+        (0.0, 0.1, "equivalent", "equal on these samples, within the margin"),
+        (0.0, None, "undecided", "equal on these samples, and other samples may say otherwise"),
+    ],
+)
+def test_quality_that_is_zero_has_a_difference_and_no_ratio(
+    value: float, margin: float | None, answer: str, reason: str
+) -> None:
+    judged = judge_quality(quality(0.0, 0.0, 0.02), quality(value, value, value + 0.02), 1, margin)
+    assert (judged.answer, judged.ratio.value, judged.ratio.ci) == (answer, None, UNBOUNDED)
+    assert reason in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("adjusted", "comparisons", "reason"),
+    [
+        (0.09, 3, "(p = 0.09, which is 0.03 adjusted for 3 comparisons by Holm's method): no difference was found"),
+        (0.03, 1, "(p = 0.03, but the 95 % interval of the difference includes 0): no difference was found"),
+    ],
+)
+def test_why_a_small_p_finds_no_difference_is_said(adjusted: float, comparisons: int, reason: str) -> None:
+    test = PairedTest("resampling", 200, 0.02, Interval(-0.01, 0.05), 0.03, None, None, comparisons, adjusted)
+    judged = judge_quality(quality(0.8, 0.7, 0.9), quality(0.82, 0.7, 0.9), 1, None, PairedTests({"top1": test}))
+    assert judged.answer == "undecided"
+    assert reason in judged.reason

@@ -1,6 +1,7 @@
 """Two models on the same samples: exact tests against sums of others, and how often they are wrong."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_mcnemar_is_the_sum_of_the_tails(only_first: int, only_second: int) -> N
 
 def test_models_that_decide_alike_are_equal() -> None:
     found = compare_decisions(*decisions(0, 0, 50))
-    assert (found.p, found.difference, found.ci, found.is_significant) == (1.0, 0.0, Interval(0.0, 0.0), False)
+    assert (found.p, found.difference, found.is_equal, found.is_significant) == (1.0, 0.0, True, False)
 
 
 def rows_of_masks(seed: int, n: int, quality: float = 6.0) -> npt.NDArray[np.int64]:
@@ -114,7 +115,21 @@ def test_a_test_by_exchange_and_its_interval_agree_with_those_of_scipy() -> None
 def test_a_model_is_equal_to_itself(metric: str) -> None:
     measures = measures_of(metric, 5, 20, 6.0)
     found = compare_measures(metric, measures, measures, 20)
-    assert (found.difference, found.p, found.is_significant) == (0.0, 1.0, False)
+    assert (found.difference, found.p, found.is_significant, found.is_equal) == (0.0, 1.0, False, True)
+
+
+def test_equal_values_of_samples_that_differ_are_not_equal() -> None:
+    found = compare_measures("mae", {"mae": np.array([1.0, 2.0])}, {"mae": np.array([2.0, 1.0])}, 2)
+    assert (found.difference, found.is_equal) == (0.0, False)
+    assert not compare_decisions(*decisions(3, 3, 50)).is_equal
+
+
+@pytest.mark.parametrize("metric", ["map", "mae"])
+def test_so_many_comparisons_can_find_a_difference(metric: str) -> None:
+    """Of 60 comparisons Holm's method wants the least ``p`` to be 0.05 / 60 at most."""
+    first, second = measures_of(metric, 3, 30, 6.0), measures_of(metric, 3, 30, 1.0)
+    found = compare_measures(metric, first, second, 30, comparisons=60)
+    assert adjust([found, *[replace(found, p=1.0)] * 59])[0].is_significant
 
 
 def test_few_samples_that_differ_decide_nothing_though_their_bootstrap_excludes_zero() -> None:

@@ -92,6 +92,14 @@ def test_pairs_are_held_against_their_neighbours() -> None:
     assert (found.n, found.paired) == (5, True)
 
 
+def test_what_neighbouring_pairs_share_widens_their_interval() -> None:
+    plain, wide = (ratio(A, B, paired=True, inflation=inflation) for inflation in (1.0, 4.0))
+    assert plain is not None
+    assert wide is not None
+    reach, double = (math.log((one.ci.high or 0) / (one.value or 0)) for one in (plain, wide))
+    assert double == pytest.approx(2 * reach)
+
+
 def test_others_are_compared_as_welch_does() -> None:
     found = ratio(A, B[:4], paired=False)
     assert found is not None

@@ -16,6 +16,7 @@ from registry.names import Kind
 from registry.ranges import Interval, Range
 from registry.resolution.admission import Admitted, admitted
 from registry.resolution.candidates import (
+    EVERY,
     STATUSES,
     Candidate,
     Environments,
@@ -27,7 +28,7 @@ from registry.resolution.candidates import (
     Status,
 )
 from registry.resolution.choices import Choices, Strand
-from registry.versions import Version, key
+from registry.versions import Version, key, successor
 
 Preferences = Mapping[tuple[Kind, str], Version]
 DEVICE = KEYS.index("device")
@@ -137,17 +138,17 @@ class Availability:
             parts |= {(name, status): part for status, part in versions.items() if status != "yanked"}
             yanked = [versions.get("yanked", Range.NONE)]
             if "framework" not in self.question.yanked:
-                yanked += (Range.exactly(pin) for pin in self._admitted_pins(name))
+                yanked += self._admitted_pins(name)
             parts[name, "yanked"] = Range.union(yanked)
         return Choices.of_parts(parts)
 
-    def _admitted_pins(self, name: str) -> Iterator[Version]:
+    def _admitted_pins(self, name: str) -> Iterator[Range]:
         """Yield the versions that one requirement of a framework names, and the request's narrowing admits."""
         narrowing = self.question.framework
         prereleases = "framework" in self.question.prereleases
         for constraint, pin in self.needs.pins[name]:
             if all(by is None or by.admits(pin, prereleases=prereleases) for by in (constraint, narrowing)):
-                yield pin
+                yield constraint.range
 
     def needs_outside(self, present: Choices) -> Iterator[Need]:
         """Yield what versions of the model require that nothing in ``present``, a part of ``of_any``, fits."""
@@ -188,16 +189,18 @@ class Availability:
     @cached_property
     def needs(self) -> "ModelNeeds":
         """What the admitted versions of the model require: other questions that admit the same ones share it."""
-        name = self.question.model.name
-        admitted = {
-            status: versions
-            for status, versions in self.of_model.items()
-            if self.newest("model", name, status, Range.ALL) is not None
-        }
+        within = {status: versions & self._published(status) for status, versions in self.of_model.items()}
+        admitted = {status: versions for status, versions in within.items() if not versions.is_empty()}
         versions = tuple(admitted.items())
         if versions not in self._of_models:
             self._of_models[versions] = ModelNeeds(self._newest_models(admitted), admitted)
         return self._of_models[versions]
+
+    def _published(self, status: Status) -> Range:
+        """From the oldest to the newest version of the model with that status: what is beyond makes no difference."""
+        wanted = Population("model", self.question.model.name, EVERY, status)
+        found = (*self.snapshot.oldest(wanted, 1), *self.snapshot.newest(wanted, 1))
+        return Range.between(found[0], successor(found[-1])) if found else Range.NONE
 
     def _newest_models(self, admitted: Admitted) -> Mapping[tuple[Need, Status], str]:
         found: dict[tuple[Need, Status], str] = {}

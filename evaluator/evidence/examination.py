@@ -34,7 +34,7 @@ PEAK_LOGS: Final = "peak-loadgen-detail"
 FOLDER: Final = "evidence"
 """The folder in a registry's home: labels while they are read, and which records agreed."""
 SCRATCH: Final = f"{FOLDER}/labels"
-_VERIFIED: Final = "verified-6"
+_VERIFIED: Final = "verified-7"
 """The number grows when the comparison finds more."""
 _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20

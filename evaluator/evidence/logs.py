@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from artifacts.errors import InvalidInputError
+from evaluator.evidence.loadgen_results import TARGET_PERCENTILE
 from evaluator.harness.account import describe_probe
 from evaluator.harness.loadgen_log import SEPARATOR, Entry, Log, split_entries, summarize_log
 
@@ -78,7 +79,15 @@ def _parse_log(role: str, content: bytes) -> Log:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _malformed(role, line, "it is not UTF-8") from error
-    entries = [_parse_entry(role, number, line) for number, line in split_entries(text)]
+    entries: list[Entry] = []
+    keys: set[str] = set()
+    for number, document in split_entries(text):
+        entry = _parse_entry(role, number, document)
+        entries.append(entry)
+        if entry.key.startswith(_COUNTING):
+            if entry.key in keys:
+                raise _malformed(role, number, f"{entry.key:.80} is there twice")
+            keys.add(entry.key)
     try:
         return summarize_log(entries)
     except ValueError as error:
@@ -142,6 +151,7 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
     if scenario["name"] == "server":
         expected["target_qps"] = float(scenario["target_qps"] if rate is None else rate)
         expected["target_latency_ns"] = round(scenario["target_latency"] * 1e9)
+        expected["target_latency_percentile"] = TARGET_PERCENTILE
     for name, value in expected.items():
         found = log.settings.get(name)
         if not _is_same(found, value):

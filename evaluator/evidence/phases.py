@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from artifacts.errors import InvalidInputError
 from evaluator.evidence.columns import check_columns
 from evaluator.evidence.examination import PEAK_LOGS
+from evaluator.evidence.loadgen_results import check_results, check_samples, check_summary, check_verdict
 from evaluator.evidence.logs import check_settings, describe_checked_probe, read_detail_log, read_probe_logs
 from evaluator.evidence.requirements import is_complete
 from evaluator.harness.account import compare_log, describe_account, describe_phase, describe_starts, describe_sweep
@@ -42,10 +43,11 @@ class Phase:
     name: str
     samples: str
     log: str
+    summary: str
 
 
-PERFORMANCE: Final = Phase("performance", "samples", "loadgen-detail")
-PIPELINE: Final = Phase("pipeline", "pipeline-samples", "pipeline-loadgen-detail")
+PERFORMANCE: Final = Phase("performance", "samples", "loadgen-detail", "loadgen-summary")
+PIPELINE: Final = Phase("pipeline", "pipeline-samples", "pipeline-loadgen-detail", "pipeline-loadgen-summary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class PhaseReader:
         try:
             facts = _describe(columns, scenario)
             told = {} if log is None else self._account(log, columns)
+            if log is not None and not log.errors:
+                self._check_log(phase, log, columns)
         except (ValueError, KeyError, IndexError, TypeError, ArithmeticError) as error:
             raise InvalidInputError(
                 f"the samples or the log of the {phase.name} phase are malformed: {error}",
@@ -129,6 +133,8 @@ class PhaseReader:
             if log.errors:
                 raise InvalidLoadError(f"{place}: LoadGen logged {len(log.errors)} errors: {shown(log.errors[0])}")
             check_settings(place, log, self.lock.scenario, rate)
+            check_verdict(place, log, self.lock.scenario["name"])
+            check_results(place, log, self.lock.scenario, rate)
             found.append(describe_checked_probe(place, rate, log))
         return found
 
@@ -160,6 +166,15 @@ class PhaseReader:
         if is_complete(self.lock):
             check_settings(phase.log, log, self.lock.scenario)
         return log
+
+    def _check_log(self, phase: Phase, log: Log, columns: Columns) -> None:
+        """Raise where LoadGen's verdict or results contradict each other, the samples or the summary."""
+        check_verdict(phase.log, log, self.lock.scenario["name"])
+        check_results(phase.log, log, self.lock.scenario)
+        if is_complete(self.lock):
+            check_samples(phase.log, log, self.lock.scenario, columns)
+        if phase.summary in self.files:
+            check_summary(phase.summary, self.files[phase.summary], log)
 
     def _account(self, log: Log, columns: Columns) -> dict[str, Any]:
         """Summarise LoadGen's log beside the samples of the same queries."""

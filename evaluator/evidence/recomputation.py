@@ -16,6 +16,7 @@ from artifacts.isolation.server import CallerBlobs
 from artifacts.store import BlobStore, verify
 from evaluator.evidence.definitions import definitions_of
 from evaluator.evidence.examination import PEAK_LOGS
+from evaluator.evidence.loadgen_results import LARGEST_SUMMARY
 from evaluator.evidence.phases import (
     LARGEST_LOG,
     LARGEST_SAMPLES,
@@ -59,6 +60,8 @@ _LARGEST: Final = {
     "pipeline-samples": LARGEST_SAMPLES,
     "loadgen-detail": LARGEST_LOG,
     "pipeline-loadgen-detail": LARGEST_LOG,
+    "loadgen-summary": LARGEST_SUMMARY,
+    "pipeline-loadgen-summary": LARGEST_SUMMARY,
     PEAK_LOGS: LARGEST_LOG,
     "quality": LARGEST_PREDICTIONS,
 }

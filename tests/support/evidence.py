@@ -175,7 +175,6 @@ def _leave_times(lock: Lock, output: Path, slowness: int) -> tuple[dict[str, Any
         "samples": np.ones(QUERIES, np.int64),
         "index": number % 2,
     }
-    whole = np.sort(before + latency)
     (output / "loadgen").mkdir()
     path = output / "loadgen" / "mlperf_log_detail.txt"
     entries = {
@@ -185,11 +184,7 @@ def _leave_times(lock: Lock, output: Path, slowness: int) -> tuple[dict[str, Any
         "effective_min_query_count": 64,
         "effective_min_duration_ms": round(lock.scenario["min_duration"] * 1000),
         **{f"effective_{name}_rng_seed": seed for name, seed in lock.scenario["seeds"].items()},
-        "result_validity": "VALID",
-        "result_min_duration_met": True,
-        "result_min_queries_met": True,
-        "result_query_count": QUERIES,
-        "result_50.00_percentile_latency_ns": int(whole[QUERIES // 2]),
+        **single_stream_results(before + latency, start),
     }
     lines = [json.dumps({"key": key, "value": value, "metadata": {}}) for key, value in entries.items()]
     path.write_text("".join(f":::MLLOG {line}\n" for line in lines))
@@ -199,3 +194,26 @@ def _leave_times(lock: Lock, output: Path, slowness: int) -> tuple[dict[str, Any
     more = {"cpu_scope": "thread", "batch": 1, "warmup_calls": 3, "timed": "predict on prepared tensors"}
     more |= {"loaded_samples": 2, "overhead": {"calls": 200, "timed_ns": 100.0}}
     return columns, account, {**describe_phase(columns, 1), **more}
+
+
+def single_stream_results(latency: NDArray[np.int64], start: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the results that LoadGen logs of valid queries, in nanoseconds; their number is ``QUERIES``."""
+    ordered, mean = np.sort(latency), int(latency.sum()) // QUERIES
+    return {
+        "result_validity": "VALID",
+        "result_min_duration_met": True,
+        "result_min_queries_met": True,
+        "early_stopping_met": True,
+        "result_query_count": QUERIES,
+        "result_qps_with_loadgen_overhead": float(f"{(QUERIES - 1) * 1e9 / int(start[-1]):.6g}"),
+        "result_qps_without_loadgen_overhead": float(f"{1e9 / mean:.6g}"),
+        "early_stopping_latency_ss": int(ordered[QUERIES - 78]),  # of 1,000 queries, 77 are discarded
+        "early_stopping_latency_ms": int(ordered[QUERIES - 2]),
+        "result_min_latency_ns": int(ordered[0]),
+        "result_max_latency_ns": int(ordered[-1]),
+        "result_mean_latency_ns": mean,
+        **{
+            f"result_{share:.2f}_percentile_latency_ns": int(ordered[int(QUERIES * share / 100)])
+            for share in (50, 90, 95, 97, 99, 99.9)
+        },
+    }

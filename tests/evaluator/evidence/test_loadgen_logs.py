@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,11 +16,8 @@ from evaluator.evidence.phases import PERFORMANCE, PhaseReader
 from evaluator.harness.account import compare_log, describe_account, describe_phase
 from evaluator.harness.loadgen_log import SEPARATOR, Log, read_log
 from evaluator.statistics.timing import Performance
-from registry.lockfile import Lock
-from tests.support.evidence import CURRENT
-from tests.support.variants import variant
+from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
 
-LOGS = Path(__file__).parents[2] / "cases" / "loadgen"
 REAL = (LOGS / "single_stream.txt").read_bytes()
 MARK = b":::MLLOG "
 ODD: tuple[Any, ...] = (
@@ -31,35 +27,8 @@ ODD: tuple[Any, ...] = (
 LITERALS = (b"NaN", b"Infinity", b"1e999", b"-0", b"{", b'"', b"[" * 5000, b"\\ud800", b"\xff\xfe", b"true")
 
 
-def lock_of_log() -> Lock:
-    seeds = {"qsl": 1, "sample_index": 2, "schedule": 3}
-    scenario = {f"scenario.seeds.{name}": seed for name, seed in seeds.items()}
-    return variant({"lock": {**CURRENT, **scenario, "scenario.min_duration": 0.2, "scenario.min_queries": 64}}).lock
-
-
-LOCK = lock_of_log()
-
-
-def make_columns() -> dict[str, Any]:
-    """Samples of the queries that the real log counts, which agree with its median."""
-    log = read_log(LOGS / "single_stream.txt")
-    rows, median = log.results["result_query_count"], log.results["result_50.00_percentile_latency_ns"]
-    latency, before = np.full(rows, median - 3000, np.int64), np.full(rows, 2000, np.int64)
-    start = np.cumsum(latency + before) - latency - before
-    return {
-        "latency_ns": latency,
-        "cpu_ns": latency - 500,
-        "preempted": np.zeros(rows, np.uint8),
-        "start_ns": start,
-        "before_ns": before,
-        "end_ns": start + before + latency,
-        "samples": np.ones(rows, np.int64),
-        "index": np.arange(rows) % 5,
-        "warmup_ns": np.asarray([9, 9, 9], np.int64),
-    }
-
-
-COLUMNS = make_columns()
+LOCK = lock_of_log("single_stream")
+COLUMNS = columns_of_log("single_stream")
 
 
 def read(content: bytes, *, is_stated: bool = True) -> Performance | None:

@@ -16,7 +16,7 @@ from artifacts.digest import Descriptor, Digest
 from artifacts.errors import InvalidInputError
 from artifacts.progress import Progress
 from artifacts.store import BlobStore
-from evaluator.evidence.examination import find_reasons
+from evaluator.evidence.examination import compare_blobs
 from evaluator.evidence.status import EvidenceStatus, refuse_unverified
 from evaluator.records.documents import check_fit, check_past, decode_run, encode_run, remove_marks_of_reading
 from evaluator.records.records import keep_imported
@@ -200,7 +200,7 @@ def _check_evidence(run: Run, lock: Lock, store: BlobStore, scratch: Path | None
         IntegrityError: It does not.
         InvalidInputError: This version cannot recompute its figures.
     """
-    if reasons := find_reasons(run, lock, store, scratch):
+    if reasons := compare_blobs(run, lock, store, scratch)[0]:
         refuse_unverified(run.id, EvidenceStatus("contradicted", reasons))
     assert run.end is not None
     check_end(run.start, run.end)

@@ -92,12 +92,14 @@ class HiddenRecord(Struct, frozen=True, kw_only=True):
 class EvidenceOnWire(Struct, frozen=True, kw_only=True):
     """Whether the record agrees with its blobs; figures are withheld from the end of one that is not ``verified``.
 
-    ``reasons`` name each difference, ``reported`` the fields that nothing can recompute.
+    ``reasons`` name each difference, ``reported`` the fields that nothing can recompute. ``measurement`` is a digest of
+    the latencies of the timed calls: runs of one lock that have the same one count once.
     """
 
     state: State
     reasons: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
+    measurement: DigestText | None = None
 
 
 class RunOnWire(Struct, frozen=True, kw_only=True):
@@ -169,7 +171,9 @@ def run_on_wire(run: Run) -> RunOnWire:
     hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
     found, evidence = run.evidence, None
     if found is not None:
-        evidence = EvidenceOnWire(state=found.state, reasons=found.reasons, reported=found.reported)
+        evidence = EvidenceOnWire(
+            state=found.state, reasons=found.reasons, reported=found.reported, measurement=found.measurement
+        )
     start = begun_on_wire(run.start)
     return RunOnWire(
         start=start,
@@ -197,7 +201,10 @@ def entries_of(page: RunPage) -> tuple[Run | DamagedRun, ...]:
 def run_of(run: RunOnWire) -> Run:
     hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
     found = run.evidence
-    evidence = None if found is None else EvidenceStatus(found.state, found.reasons, found.reported)
+    evidence = None
+    if found is not None:
+        measurement = None if found.measurement is None else Digest(found.measurement)
+        evidence = EvidenceStatus(found.state, found.reasons, found.reported, measurement=measurement)
     end = None if run.end is None else end_of(run.end)
     return Run(start_of(run.start), end, run.imported_at, hidden, evidence, run.position)
 

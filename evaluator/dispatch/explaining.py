@@ -62,12 +62,12 @@ def _told(job: Job) -> str:
         asked = ", and is asked to end it" if job.cancel_asked else ""
         return f"{job.machine} has it ({job.phase}){asked}"
     if job.state == "done":
-        return f"{job.run} is its result"
+        return f"{job.run} is its result" if job.run else "it is done"
     if job.state == "cancelled":
         return f"it was cancelled: {job.reason}" if job.failure else "it was cancelled"
     if job.state == "quarantined":
-        return f"it is set aside: {job.tally.lost} machines were lost with it, {job.reason}"
-    return f"it failed ({job.failure}): {job.reason or 'see its run'}"
+        return f"it is set aside: {job.tally.lost} machines were lost with it{_reason(job)}"
+    return f"it failed ({job.failure}): {job.reason or 'see its run'}" if job.failure else "it failed"
 
 
 def _sentence(
@@ -75,7 +75,7 @@ def _sentence(
 ) -> str:
     if open_:
         free = [one for one in open_ if known[one.machine].job is None]
-        wait = f"is tried again in {job.due:.0f} s ({job.reason})" if job.due else f"waits, {_many(ahead)} before it"
+        wait = f"is tried again in {job.due:.0f} s{_reason(job)}" if job.due else f"waits, {_many(ahead)} before it"
         return f"it {wait}; {len(open_)} of {len(known)} machines may take it, {len(free)} of them free"
     if not standings:
         return "no machine can take it: none is known; start `benchlock worker` on one"
@@ -90,6 +90,10 @@ def _sentence(
         f"no machine can take it: 0 of {len(known)} fit{common}; the nearest is {nearest.machine}, "
         f"and it lacks: {'; '.join(nearest.lacks)}"
     )
+
+
+def _reason(job: Job) -> str:
+    return f" ({job.reason})" if job.reason else ""
 
 
 def _many(ahead: int) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from artifacts.errors import InvalidInputError, RefusedError
 from evaluator.dispatch.times import Clock, Times
 from evaluator.records.documents import bound_start
-from evaluator.records.records import load_run, record_end, record_start
+from evaluator.records.records import load_run, load_visible_run, record_end, record_start
 from evaluator.records.runs import (
     Run,
     RunEnd,
@@ -52,7 +52,7 @@ class HeldRuns:
         Raises:
             IncompleteRecordError: something that every record has is missing.
             InvalidInputError: its id is of a later time, or another run has its id.
-            UnknownNameError: its lock is not stored.
+            UnknownNameError: its lock is not stored, or a hidden run of another token has its id.
             ForbiddenError: another token began it.
         """
         check_start(start)
@@ -63,7 +63,7 @@ class HeldRuns:
                 hold = {"run": start.id, "owner": acting().id, "until": self._until(connection)}
                 connection.execute(insert(held_runs), hold)
             else:
-                known = load_run(connection, start.id).start
+                known = self._load(connection, start.id).start
                 if replace(known, started_at=start.started_at) != start:
                     raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
                 self._renew(connection, start.id)
@@ -72,7 +72,7 @@ class HeldRuns:
         """Say that the run goes on.
 
         Raises:
-            UnknownNameError: no such run was started.
+            UnknownNameError: no such run was started, or it is hidden and another token's.
             RunEndedError: it has ended; abandoned, where this comes too late.
             ForbiddenError: another token began it.
         """
@@ -91,7 +91,7 @@ class HeldRuns:
             As ``renew``; ``IncompleteRecordError`` where something is missing or impossible; and as ``check``.
         """
         with reading(self._engine) as connection:
-            begun = load_run(connection, run)
+            begun = self._load(connection, run)
             if begun.end is not None:
                 check_same_end(begun, end)
                 return begun
@@ -105,7 +105,7 @@ class HeldRuns:
         assert given.end is not None
         check(given)
         with writing(self._engine) as connection:
-            found = load_run(connection, run)
+            found = self._load(connection, run)
             if found.end is not None:
                 check_same_end(found, end)
                 return found
@@ -139,12 +139,18 @@ class HeldRuns:
             return connection.execute(select(held_runs.c.run).limit(1)).first() is not None
 
     def _renew(self, connection: Connection, run: RunId) -> None:
-        recorded = load_run(connection, run)
+        recorded = self._load(connection, run)
         if recorded.end is not None:
             raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
         self._check_own(connection, run)
         until = self._until(connection)
         connection.execute(update(held_runs).where(held_runs.c.run == run).values(until=until))
+
+    def _load(self, connection: Connection, run: RunId) -> Run:
+        """Return the run; a hidden one is there for administrators, and for its owner until it has ended."""
+        owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
+        load = load_run if owner == acting().id else load_visible_run
+        return load(connection, run)
 
     def _check_own(self, connection: Connection, run: RunId) -> None:
         owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()

@@ -1,6 +1,6 @@
 """Rows of the queue's tables as its values."""
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select
 
@@ -13,9 +13,13 @@ from evaluator.dispatch.queue import Fence, Job, JobId, Lease, Machine, MachineI
 from evaluator.dispatch.states import Tally
 from evaluator.dispatch.tables import job_results, jobs, lease_slots, leases, machines
 from evaluator.dispatch.times import Moment, Times
+from evaluator.records.hidings import HIDDEN_RUNS
 from evaluator.records.runs import RunId
+from registry.access.actors import acting
 from registry.access.tokens import State
 
+SEE: Final = "see "
+"""With the id of a failed run it is the reason of the job: the message stays with the run, which may be hidden."""
 _JOB = (
     *(column for column in jobs.columns if column.name != "reason"),
     func.substr(jobs.c.reason, 1, limits.REASON).label("reason"),  # jobs may be older than the limits
@@ -23,9 +27,11 @@ _JOB = (
 
 
 def select_jobs() -> Select[Any]:
-    """Jobs with their last lease and their result."""
+    """Jobs with their last lease and their result, and whether that, or the run that the reason names, is hidden."""
+    run = func.coalesce(job_results.c.run, leases.c.run)
+    hidden = run.in_(HIDDEN_RUNS) | func.substr(jobs.c.reason, len(SEE) + 1).in_(HIDDEN_RUNS)
     return (
-        select(*_JOB, leases.c.machine, func.coalesce(job_results.c.run, leases.c.run).label("run"))
+        select(*_JOB, leases.c.machine, run.label("run"), hidden.label("hidden"))
         .outerjoin(leases, leases.c.fence == jobs.c.fence)
         .outerjoin(job_results, job_results.c.job == jobs.c.id)
     )
@@ -42,17 +48,19 @@ def select_held() -> Select[Any]:
 
 
 def job_of(row: Row[Any], now: float) -> Job:
+    """Return the job of a row; nothing of a hidden run is in it but for administrators."""
+    shown = not row.hidden or acting().scopes.allow("admin")
     return Job(
         id=JobId(row.id),
         lock=Digest(row.lock),
         state=row.state,
         phase=row.phase,
         machine=None if row.machine is None else MachineId(row.machine),
-        run=None if row.run is None else RunId(row.run),
+        run=RunId(row.run) if row.run is not None and shown else None,
         tally=tally_of(row),
         cancel_asked=row.cancel_asked,
-        failure=row.failure,
-        reason=row.reason,
+        failure=row.failure if shown else None,
+        reason=row.reason if shown else None,
         due=None if row.not_before is None else max(0.0, row.not_before - now),
         submitted_at=row.submitted_at,
     )

@@ -32,7 +32,7 @@ from evaluator.dispatch.queue import (
     Machine,
     MachineId,
 )
-from evaluator.dispatch.rows import job_of, lease_of, load_job, load_machines, select_held, select_jobs
+from evaluator.dispatch.rows import SEE, job_of, lease_of, load_job, load_machines, select_held, select_jobs
 from evaluator.dispatch.states import Ended, JobState, Phase
 from evaluator.dispatch.tables import jobs, leases, machines
 from evaluator.dispatch.times import Clock, Moment, Times, queue_id
@@ -217,8 +217,7 @@ class SqlQueue:
             held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if held is not None:
                 end = check_over(load_run(connection, run).start, end, moment.at)
-                # The message stays with the run, which may be hidden.
-                reason = f"see {run}" if end.failure_class else None
+                reason = f"{SEE}{run}" if end.failure_class else None
                 ending.end_lease(connection, held, ending.ended_by(end), reason, moment, end)
                 self._clock.note(connection, moment.now)
             else:

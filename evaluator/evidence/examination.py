@@ -50,6 +50,7 @@ class _Remembered(msgspec.Struct, frozen=True):
 
     harness: LockedHarness
     reported_by_model: tuple[str, ...]
+    measurement: Digest | None
 
 
 class Examiner:
@@ -128,7 +129,7 @@ class Examiner:
             return EvidenceStatus("verified", (), reported)
         try:
             lock = self._lock_of(run) if lock is None else lock
-            reasons = find_reasons(run, lock, self._store, self._scratch, again=again)
+            reasons, measurement = compare_blobs(run, lock, self._store, self._scratch, again=again)
             marked = () if reasons else _marks(run, lock, self._store)
         except ContradictionError as error:
             return EvidenceStatus("contradicted", (error.what,), reported)
@@ -136,7 +137,7 @@ class Examiner:
             return EvidenceStatus("unverified", (error.what,), reported, damaged=isinstance(error, IntegrityError))
         if reasons:
             return EvidenceStatus("contradicted", reasons, reported)
-        remembered = _Remembered(lock.harness, marked)
+        remembered = _Remembered(lock.harness, marked, measurement)
         self._remember(run, remembered)
         return _verified(run, remembered)
 
@@ -192,10 +193,13 @@ def _as_contradiction() -> Iterator[None]:
         raise ContradictionError(error.what, where=error.where, next_step=error.next_step) from error
 
 
-def find_reasons(
+def compare_blobs(
     run: Run, lock: Lock, store: BlobStore, scratch: Path | None, *, again: bool = False
-) -> tuple[str, ...]:
-    """Say how an ended run differs from its evidence; nothing where it agrees.
+) -> tuple[tuple[str, ...], Digest | None]:
+    """Compare an ended run with its blobs.
+
+    Returns:
+        How the run differs from them, nothing where it agrees; and the digest of its timed calls (``EvidenceStatus``).
 
     Raises:
         IntegrityError: A blob is missing or damaged.
@@ -208,7 +212,7 @@ def find_reasons(
     try:
         check_consistency(run.start, run.end)
     except InvalidInputError as error:
-        return (error.what,)
+        return (error.what,), None
     subject = _subject(run, lock, store)
     recomputed = Recomputed()
     if run.end.blobs:
@@ -217,7 +221,8 @@ def find_reasons(
         except (LimitExceededError, IsolatedFaultError):
             if run.end.failure_class != "output":  # such a run was recorded as failed, for that very reason
                 raise
-    return tuple(map(str, find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))))
+    found = find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))
+    return tuple(map(str, found)), recomputed.measurement
 
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
@@ -280,7 +285,9 @@ def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
     marked = remembered.reported_by_model
     if not is_released(remembered.harness):
         marked = tuple(dict.fromkeys(metric.name for metric in run.end.metrics))
-    return EvidenceStatus("verified", (), reported_fields(run), self_reported=marked)
+    return EvidenceStatus(
+        "verified", (), reported_fields(run), self_reported=marked, measurement=remembered.measurement
+    )
 
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:

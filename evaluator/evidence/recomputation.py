@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.digest import Descriptor
+from artifacts.digest import Descriptor, Digest, digest_bytes
 from artifacts.errors import BenchlockError, InvalidInputError
 from artifacts.isolation.calls import run_isolated
 from artifacts.isolation.frames import pack_error, unpack_error
@@ -104,6 +104,7 @@ class Recomputed:
         timings: Seconds of the harness's phases.
         claimed: Seconds of all timed phases together.
         claimed_cpu: Seconds of CPU of all calls together, where they followed one another.
+        measurement: A digest of the latencies of the timed calls; None if there are none.
     """
 
     result: Result | None = None
@@ -116,6 +117,7 @@ class Recomputed:
     timings: Mapping[str, float] = field(default_factory=dict)
     claimed: float = 0.0
     claimed_cpu: float = 0.0
+    measurement: Digest | None = None
 
 
 def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None) -> Recomputed:
@@ -237,6 +239,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         calls=calls,
         claimed=sum(one.duration for one in timed),
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
+        measurement=None if phases.performance is None else digest_bytes(phases.performance.samples.latency.tobytes()),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from artifacts.digest import Digest
 from artifacts.errors import IntegrityError, InvalidInputError
 
 State = Literal["verified", "contradicted", "unverified"]
@@ -61,6 +62,7 @@ class EvidenceStatus:
         reported: The fields that are reported and not recomputed.
         self_reported: Names of metrics that are self-reported, whatever the record says: its harness is no released
             one, or it is older than such marks.
+        measurement: A digest of the latencies of the timed calls, if the run is verified and has some.
         damaged: Whether nothing could be compared because a blob is missing or damaged.
     """
 
@@ -69,6 +71,7 @@ class EvidenceStatus:
     reported: tuple[str, ...] = REPORTED_FIELDS
     damaged: bool = False
     self_reported: tuple[str, ...] = ()
+    measurement: Digest | None = None
 
     @property
     def words(self) -> str:

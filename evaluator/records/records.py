@@ -15,7 +15,6 @@ from evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
 from evaluator.records.replays import refuse_replay
 from evaluator.records.runs import (
     DamagedRun,
-    Hiding,
     Outcome,
     Run,
     RunEnd,
@@ -87,20 +86,11 @@ class Records:
             UnknownNameError: no such run was started, or it is hidden from whoever asks.
         """
         with reading(self._engine) as connection:
-            found = load_run(connection, run)
-            hiding = find_hiding(connection, run)
-        if hiding is not None and not acting().scopes.allow("admin"):
-            raise unknown_run(run)
-        return found if hiding is None else replace(found, hidden=hiding)
+            return load_visible_run(connection, run)
 
     def recall(self, run: RunId) -> Run | None:
         """Return the run as ``get`` does if that recomputes nothing, else None; raises as ``get``."""
         return self.get(run)
-
-    def hiding(self, run: RunId) -> Hiding | None:
-        """Return why the run is hidden; None where it is not, or there is none."""
-        with reading(self._engine) as connection:
-            return find_hiding(connection, run)
 
     def hide(self, run: RunId, reason: str) -> bool:
         """Hide a run from lists, comparisons and verdicts; nothing of its record or its bytes changes.
@@ -324,6 +314,15 @@ def load_run(connection: Connection, run: RunId) -> Run:
     if not found:
         raise unknown_run(run)
     return found[0]
+
+
+def load_visible_run(connection: Connection, run: RunId) -> Run:
+    """Return the run as recorded, marked if it is hidden. Raises as ``Records.get``."""
+    found = load_run(connection, run)
+    hiding = find_hiding(connection, run)
+    if hiding is not None and not acting().scopes.allow("admin"):
+        raise unknown_run(run)
+    return replace(found, hidden=hiding)
 
 
 def unknown_run(run: RunId) -> UnknownNameError:

@@ -1,7 +1,8 @@
 """Runs whose raw samples are those of another run: one measurement under several ids counts once.
 
-Samples have the nanoseconds of every call and of the warm-up, so two measurements never leave equal ones. A run of the
-scenario ``accuracy`` leaves none, and its results may repeat.
+Samples have the nanoseconds of every call, so two measurements never leave equal ones. A run whose samples are
+byte-equal to those of another one is refused; runs with equal latencies count once where runs are compared, whatever
+else differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
 """
 
 from collections.abc import Iterable
@@ -52,27 +53,30 @@ def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd)
 
 
 def is_replay(run: Run, other: Run) -> bool:
-    """Return whether two runs of different ids have the same samples."""
-    samples = _samples(run)
-    return run.id != other.id and samples is not None and samples == _samples(other)
+    """Return whether two runs of different ids are one measurement."""
+    measurement = _measurement(run)
+    return run.id != other.id and measurement is not None and measurement == _measurement(other)
 
 
 def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return the runs, of those with equal samples the first recorded alone; and a sentence on each of the others."""
+    """Return the runs, of those with one measurement the first recorded alone; and a sentence on each of the others."""
     measured = tuple(measured)
     first: dict[tuple[Digest, Digest], RunId] = {}
     for run in sorted(measured, key=lambda run: run.order):
-        if (samples := _samples(run)) is not None:
-            first.setdefault((run.start.lock, samples), run.id)
+        if (measurement := _measurement(run)) is not None:
+            first.setdefault((run.start.lock, measurement), run.id)
     replays: dict[RunId, RunId] = {}
     for run in measured:
-        samples = _samples(run)
-        if samples is not None and (original := first[run.start.lock, samples]) != run.id:
+        measurement = _measurement(run)
+        if measurement is not None and (original := first[run.start.lock, measurement]) != run.id:
             replays[run.id] = original
     kept = tuple(run for run in measured if run.id not in replays)
     return kept, tuple(f"{run} has the samples of {original}, so they count once" for run, original in replays.items())
 
 
-def _samples(run: Run) -> Digest | None:
+def _measurement(run: Run) -> Digest | None:
+    """Return the digest of the latencies; where nobody compared the run with its blobs, that of its samples."""
+    if run.evidence is not None and run.evidence.measurement is not None:
+        return run.evidence.measurement
     blob = None if run.end is None else run.end.blobs.get(SAMPLES)
     return None if blob is None else blob.digest

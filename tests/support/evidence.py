@@ -1,6 +1,5 @@
 """Runs whose records agree with their blobs: made by what records runs, from what a harness would leave."""
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Container
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from artifacts.store import BlobStore
@@ -78,7 +76,7 @@ def make_run(
         output = Path(folder) / "out"
         output.mkdir()
         answers = range(right) if isinstance(right, int) else frozenset(right)
-        _leave(lock, store, Path(folder), answers, slowness, classes, warmup=warm_up(run), has_nan=has_nan)
+        _leave(lock, store, Path(folder), answers, slowness, classes, random=_random(run), has_nan=has_nan)
         ran = 1.5 * slowness
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
         at_end = at + timedelta(minutes=1)
@@ -98,9 +96,9 @@ def make_run(
     return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
 
 
-def warm_up(run: RunId) -> NDArray[np.int64]:
-    """Return the nanoseconds of the warm-up of a run: no two runs have the same."""
-    return np.frombuffer(hashlib.sha256(run.encode()).digest()[:24], np.int64) & 0xFFFFF
+def _random(run: RunId) -> np.random.Generator:
+    """Return numbers by which the times of a run differ from those of every other run."""
+    return np.random.default_rng(list(run.encode()))
 
 
 def _leave(
@@ -111,7 +109,7 @@ def _leave(
     slowness: int,
     width: int,
     *,
-    warmup: NDArray[np.int64],
+    random: np.random.Generator,
     has_nan: bool,
 ) -> None:
     """Write what a harness leaves to ``folder/out``."""
@@ -132,9 +130,9 @@ def _leave(
         named = {job.model.outputs[0].name: scores}
         save_file(named, output / "predictions.safetensors", metadata)
         quality = score(job, folder / "dataset", output / "predictions.safetensors", admits_non_finite=has_nan).quality
-    columns, account, performance = _leave_times(lock, output, slowness)
+    columns, account, performance = _leave_times(lock, output, slowness, random)
     if columns:
-        save_file({**columns, "warmup_ns": warmup}, output / "samples.safetensors", metadata)
+        save_file({**columns, "warmup_ns": random.integers(1 << 20, size=3)}, output / "samples.safetensors", metadata)
     document = {
         "schema": 1,
         "harness": lock.harness.version,
@@ -157,12 +155,16 @@ def _leave(
     (output / "result.json").write_text(json.dumps(document))
 
 
-def _leave_times(lock: Lock, output: Path, slowness: int) -> tuple[dict[str, Any], Any, Any]:
+def _leave_times(
+    lock: Lock, output: Path, slowness: int, random: np.random.Generator
+) -> tuple[dict[str, Any], Any, Any]:
     """Leave LoadGen's log, and return the columns of the samples, LoadGen's account, and the phase's facts."""
     if not is_timed(lock):
         return {}, None, None
     number = np.arange(QUERIES, dtype=np.int64)
     latency = (1_000_000 + 1000 * (number * 37 % QUERIES)) * slowness
+    one, other = random.choice(QUERIES, 2, replace=False)
+    latency[[one, other]] = latency[[other, one]]
     before = np.full(QUERIES, 2000, np.int64)
     start = np.cumsum(latency + before) - latency - before
     columns = {

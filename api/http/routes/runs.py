@@ -9,7 +9,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
+from api.http.conditional import Encoded, tagged
 from api.http.documented import answers, content, example, nothing
 from api.http.guards import ADMIN, READ
 from api.http.pages import Cursor, Limit, bounded, fit_page
@@ -153,19 +153,11 @@ def routes(service: Service) -> Router:
     async def read_run(run_id: RunIn, request: Request[Any, Any, Any]) -> Encoded:
         """One run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
-        text = service.kept.get(id_)
-        if text is not None and await service.work.look_up(registry.records.hiding, id_) is not None:
-            text = None
-        if text is None:
-            run = await service.work.do(registry.records.recall, id_)
-            if run is None:  # its metrics have to be recomputed
-                run = await service.compare.do(registry.records.get, id_)
-            text = msgspec.json.encode(wire.run_on_wire(run))
-            unverified = run.evidence is not None and run.evidence.state != "verified"
-            if run.end is None or run.hidden is not None or unverified:
-                return tagged(text, digest_bytes(text), request.headers.get("if-none-match"), MUST_ASK)
-            service.kept.put(id_, text, len(text))
-        return tagged(text, id_, request.headers.get("if-none-match"), FOR_EVER)
+        run = await service.work.do(registry.records.recall, id_)
+        if run is None:  # its metrics have to be recomputed
+            run = await service.compare.do(registry.records.get, id_)
+        text = msgspec.json.encode(wire.run_on_wire(run))
+        return tagged(text, digest_bytes(text), request.headers.get("if-none-match"))
 
     handlers = [list_runs, count_runs, read_run, _hiding(service), *_judgements(service)]
     return Router("", route_handlers=handlers, tags=["runs"])

@@ -9,11 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from litestar.testing import TestClient
 from sqlalchemy import text
 
+from api.http.app import create_app
 from api.wire.runs import RunOnWire, RunPage, entries_of, run_of
 from api.wiring import Registry
 from artifacts.digest import Descriptor, Digest, digest_bytes
+from evaluator.evidence.records import ExaminedRecords
 from evaluator.records.records import Records
 from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, new_run_id
 from evaluator.statistics.figures import Interval
@@ -195,15 +198,35 @@ def test_runs_are_counted_beside_the_loop(
     assert threads == ["work"]
 
 
-def test_a_run_is_read_as_it_is_recorded_and_kept_once_it_has_ended(
-    client: Client, registry: Registry, runs: list[Run]
-) -> None:
+def test_a_run_is_read_as_it_is_recorded(client: Client, registry: Registry, runs: list[Run]) -> None:
     for run in runs:
         answer = client.get(path_of(run))
         assert run_of(msgspec.json.decode(answer.content, type=RunOnWire)) == registry.records.get(run.id)
         again = client.get(path_of(run), headers={"if-none-match": answer.headers["etag"]})
         assert again.status_code == 304
-        assert ("immutable" in answer.headers["cache-control"]) == (run.end is not None)
+        assert "no-cache" in answer.headers["cache-control"]
+
+
+def test_a_run_that_was_read_before_its_blob_was_damaged_is_no_longer_verified(registry: Registry) -> None:
+    made = variant({"files": IDX, "lock": CURRENT, "request": {"metrics": ["top1"]}})
+    made.publish(registry.catalogue, registry.store)
+    registry.catalogue.put_lock(made.lock)
+    run = make_run(made.lock, registry.store)
+    assert run.end is not None
+    registry.records.start(run.start)
+    registry.records.finish(run.id, run.end)
+    examined = replace(registry, records=ExaminedRecords(registry.database, registry.examiner))
+    with TestClient(create_app(examined), raise_server_exceptions=False) as client:
+        answer = client.get(path_of(run))
+        assert answer.json()["evidence"]["state"] == "verified"
+        blob = registry.store.path(run.end.blobs["predictions"].digest)
+        content = blob.read_bytes()
+        blob.unlink()
+        blob.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert registry.examiner.compare(run, again=True).damaged
+        later = client.get(path_of(run), headers={"if-none-match": answer.headers["etag"]})
+        assert later.status_code == 200
+        assert (later.json()["evidence"]["state"], later.json()["end"]["metrics"]) == ("unverified", [])
 
 
 def test_a_run_that_ends_is_no_longer_what_the_client_has(client: Client, registry: Registry, runs: list[Run]) -> None:
@@ -313,7 +336,6 @@ def test_a_verdict_skips_damaged_runs_and_names_them(
 
 
 def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run]) -> None:
-    """Kept answers too: the run was read before it was hidden."""
     failed = next(run for run in runs if run.end is not None and run.end.outcome == "failed")
     reader = Actor("token/reader", Scopes.parse(["read"]))
     assert client.get(path_of(failed)).json()["hidden"] is None
@@ -324,7 +346,6 @@ def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run
     assert failed.id not in client.get("/v1/runs").text
     seen = client.get(path_of(failed))
     assert seen.json()["hidden"]["reason"] == "noise"
-    assert "immutable" not in seen.headers["cache-control"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("api.http.guards.OPEN", reader)
         assert client.get(path_of(failed)).status_code == 404

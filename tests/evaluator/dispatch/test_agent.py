@@ -25,7 +25,9 @@ from evaluator.dispatch.tables import jobs
 from evaluator.dispatch.times import boot_id
 from evaluator.records.runs import RunEnd, RunId, RunStart
 from evaluator.runner.host import this_host
+from registry.access.actors import Actor, acting_as
 from registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
+from registry.access.scopes import Scopes
 from registry.catalogue.database import changing, reading
 from registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
@@ -73,6 +75,20 @@ def test_what_the_lock_s_run_ends_with_is_the_answer(site: Site) -> None:
     site.agent().work(once=True)
     failed = site.job(job)
     assert (failed.state, failed.failure, failed.reason) == ("failed", "golden", f"see {failed.run}")
+
+
+@pytest.mark.databases
+def test_a_job_shows_nothing_of_a_hidden_run_but_to_administrators(site: Site) -> None:
+    job = site.submit(failure="golden")
+    site.agent().work(once=True)
+    failed = site.job(job)
+    assert failed.run is not None
+    site.records.hide(failed.run, "noise")
+    assert site.job(job) == failed
+    with acting_as(Actor("reader", Scopes.parse(["read"]))):
+        for found in (site.job(job), *site.queue.jobs(), site.queue.explain(job).job):
+            assert found == replace(failed, run=None, failure=None, reason=None)
+        assert site.queue.explain(job).sentence == "it failed"
 
 
 def test_bytes_that_are_not_as_locked_are_no_run_and_are_tried_elsewhere(site: Site) -> None:

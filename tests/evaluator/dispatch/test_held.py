@@ -105,6 +105,31 @@ def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart) -> None
         held.renew(begun.id)
 
 
+def test_a_hidden_run_is_there_for_its_owner_until_it_has_ended(
+    held: HeldRuns, begun: RunStart, database: Engine
+) -> None:
+    ended = RunEnd(outcome="cancelled", ended_at=END.ended_at)
+    Records(database).hide(begun.id, "noise")
+
+    def refused(actor: str) -> None:
+        with acting_as(Actor(actor, RUNNER)):
+            for ask in (
+                lambda: held.start(begun),
+                lambda: held.renew(begun.id),
+                lambda: held.finish(begun.id, ended, lambda _: None),
+            ):
+                with pytest.raises(UnknownNameError, match=f"has no {begun.id}"):
+                    ask()
+
+    refused("theirs")
+    with acting_as(Actor("ours", RUNNER)):
+        held.renew(begun.id)
+        held.finish(begun.id, ended, lambda _: None)
+    refused("theirs")
+    refused("ours")
+    assert held.finish(begun.id, ended, lambda _: None).hidden is not None
+
+
 def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engine, lock: Lock) -> None:
     held, start, clock = HeldRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), start_of(lock), Ticking()
     held._clock = clock

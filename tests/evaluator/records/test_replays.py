@@ -6,21 +6,27 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import load, save
 from sqlalchemy import Engine, insert
 
+from api.wire.runs import run_of, run_on_wire
 from artifacts.digest import Descriptor, digest_bytes
 from artifacts.errors import IntegrityError, InvalidInputError
 from artifacts.local import LocalStore
 from evaluator.comparing import compare_runs
+from evaluator.evidence.examination import Examiner
 from evaluator.records.records import Records, keep_imported
-from evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays
+from evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from evaluator.records.runs import Run, RunEnd, new_run_id
 from evaluator.rerunning import find_sides, judge_rerun
 from registry.catalogue.database import writing
 from registry.catalogue.tables import locks
-from registry.lockfile import Lock
+from registry.lockfile import Lock, dump
 from registry.manifests.identity import content
+from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
 
@@ -120,6 +126,40 @@ def test_a_replay_that_is_recorded_counts_once_in_a_comparison() -> None:
     assert found.replays == (f"{later.id} has the samples of {first.id}, so they count once",)
     with pytest.raises(InvalidInputError, match="one measurement alone"):
         compare_runs([(LOCK, first), (LOCK, later)])
+
+
+def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_path: Path) -> None:
+    made = variant({"lock": CURRENT, "files": IDX, "request": {"metrics": ["top1", "latency"]}})
+    store = LocalStore(tmp_path / "blobs")
+    for manifest in made.manifests.values():
+        for blob in (content(manifest), *made.files[manifest.kind].values()):
+            store.put(io.BytesIO(blob))
+    run, other = (make_run(made.lock, store, at=NOON + timedelta(hours=hours)) for hours in (0, 1))
+    assert run.end is not None
+    samples = store.path(run.end.blobs[SAMPLES].digest).read_bytes()
+    columns = load(samples)
+    with safe_open(store.path(run.end.blobs[SAMPLES].digest), framework="numpy") as file:
+        metadata = file.metadata()
+    size = int.from_bytes(samples[:8], "little")
+    copies = [
+        (size + 8).to_bytes(8, "little") + samples[8 : 8 + size] + b" " * 8 + samples[8 + size :],
+        save({**columns, "more": np.zeros(3)}, metadata),
+        save(columns, {**metadata, "more": "text"}),
+        save({**columns, "warmup_ns": columns["warmup_ns"] + 1}, metadata),
+    ]
+    examiner = Examiner(store, tmp_path, lambda _: dump(made.lock))
+    examined = [examiner.examine(run), examiner.examine(other)]
+    for copy in copies:
+        end = replace(run.end, blobs={**run.end.blobs, SAMPLES: store.put(io.BytesIO(copy))})
+        replayed = replace(run, start=replace(run.start, id=new_run_id(NOON)), end=end)
+        for _ in range(2):  # compared, and remembered
+            examined.append(replace(examiner.examine(replayed), position=len(examined)))
+    assert {one.evidence.state for one in examined if one.evidence is not None} == {"verified"}
+    kept, sentences = drop_replays(examined)
+    assert kept == tuple(examined[:2])
+    assert len(sentences) == len(copies)
+    told = run_of(run_on_wire(examined[2]))
+    assert is_replay(told, examined[0])
 
 
 def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ COPY artifacts artifacts
 COPY evaluator evaluator
 COPY migrations migrations
 COPY registry registry
+COPY benchlock benchlock
 ARG BENCHLOCK_COMMIT=
 RUN /opt/benchlock/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation .
 

@@ -23,13 +23,13 @@ def read_commit() -> str:
 
 
 class BuildWithCommit(build_py):
-    """Builds the packages, and api/commit.txt where the commit is known."""
+    """Builds the packages, and benchlock/api/commit.txt where the commit is known."""
 
     def run(self) -> None:
         super().run()
         commit = read_commit()
         if commit and not self.editable_mode:
-            Path(self.build_lib, "api", "commit.txt").write_text(f"{commit}\n", encoding="ascii")
+            Path(self.build_lib, "benchlock", "api", "commit.txt").write_text(f"{commit}\n", encoding="ascii")
 
 
 setup(cmdclass={"build_py": BuildWithCommit})

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api import databases, stores
-from api.decisions import write_down
-from api.wiring import Registry, home_of, now
-from artifacts.digest import Digest
-from artifacts.drafts import new_file
-from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.store import REPAIR, BlobNotFoundError, FileStore, mismatch
-from registry.problems import leading
+from benchlock.api import databases, stores
+from benchlock.api.decisions import write_down
+from benchlock.api.wiring import Registry, home_of, now
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.store import REPAIR, BlobNotFoundError, FileStore, mismatch
+from benchlock.registry.problems import leading
 
 if TYPE_CHECKING:
-    from artifacts.progress import Progress
+    from benchlock.artifacts.progress import Progress
 
 _SAYS: Final = "backup.json"
 _DATABASE: Final = "database.sqlite"
@@ -63,7 +63,7 @@ def back_up(registry: Registry, folder: Path, progress: "Progress") -> Copied:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if said.database is None:
-            from registry.catalogue.sqlite import copy_into  # noqa: PLC0415 - SQL
+            from benchlock.registry.catalogue.sqlite import copy_into  # noqa: PLC0415 - SQL
 
             with new_file(folder / _DATABASE, durably=True) as file:
                 copy_into(registry.database, Path(file.name))
@@ -119,7 +119,7 @@ def _refuse_damaged(registry: Registry) -> None:
 
 def _blobs(registry: Registry, folder: Path, progress: "Progress") -> Copied:
     """Copy what is named by now, which is at least what was when the database was copied."""
-    from evaluator.inventory import Inventory  # noqa: PLC0415 - numpy
+    from benchlock.evaluator.inventory import Inventory  # noqa: PLC0415 - numpy
 
     with registry.store.writing():
         digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())

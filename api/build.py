@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from migrations import HEAD
+from benchlock.migrations import HEAD
 
 COMMIT_FILE: Final = "commit.txt"
 """Beside this module: the commit that a wheel was built of, as ``setup.py`` writes it. A checkout has none."""

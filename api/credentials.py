@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from artifacts.oci.authorization import Credentials
-from artifacts.oci.reference import Repository
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.oci.authorization import Credentials
+from benchlock.artifacts.oci.reference import Repository
 
 
 class _Login(msgspec.Struct, frozen=True):

@@ -12,16 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from api.decisions import alone, new_owner, write_down
-from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from migrations import prepare, revision
-from registry.catalogue.database import open_engine, open_server, place_of, reading
+from benchlock.api.decisions import alone, new_owner, write_down
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from benchlock.migrations import prepare, revision
+from benchlock.registry.catalogue.database import open_engine, open_server, place_of, reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from registry.catalogue.chain import Head
-    from registry.catalogue.integrity import DatabaseReport
+    from benchlock.registry.catalogue.chain import Head
+    from benchlock.registry.catalogue.integrity import DatabaseReport
 
 VARIABLE = "BENCHLOCK_DATABASE"
 FILE = "registry.sqlite"
@@ -104,7 +104,7 @@ def open_existing(home: Path) -> "Engine":
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used.
     """
-    from registry.catalogue.ownership import require_owner  # noqa: PLC0415 - see above
+    from benchlock.registry.catalogue.ownership import require_owner  # noqa: PLC0415 - see above
 
     require_registry(home)
     decision = decided(home)
@@ -147,7 +147,7 @@ def take_over(home: Path, owner: str) -> None:
         RefusedError: the registry with the id ``owner`` did not have it.
         UnavailableError: the database cannot be used, or the decision not be written down.
     """
-    from registry.catalogue.ownership import owner as owner_of  # noqa: PLC0415 - see above
+    from benchlock.registry.catalogue.ownership import owner as owner_of  # noqa: PLC0415 - see above
 
     wanted = os.environ.get(VARIABLE)
     if not wanted:
@@ -179,10 +179,10 @@ def check(database: "Engine", noted: "Head | None" = None) -> "DatabaseReport":
     Raises:
         UnavailableError: The database cannot be used.
     """
-    from migrations.comparison import find_changes  # noqa: PLC0415 - `verify` and `backup` alone need it
-    from migrations.schema import METADATA  # noqa: PLC0415
-    from migrations.text_limits import text_limits  # noqa: PLC0415
-    from registry.catalogue.integrity import check_database  # noqa: PLC0415
+    from benchlock.migrations.comparison import find_changes  # noqa: PLC0415 - `verify` and `backup` alone need it
+    from benchlock.migrations.schema import METADATA  # noqa: PLC0415
+    from benchlock.migrations.text_limits import text_limits  # noqa: PLC0415
+    from benchlock.registry.catalogue.integrity import check_database  # noqa: PLC0415
 
     return check_database(database, METADATA, noted, find_changes, text_limits())
 
@@ -214,7 +214,7 @@ def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create:
 def _open_claimed(
     home: Path, wanted: str | None, decision: Decision, now: Callable[[], datetime], *, create: bool
 ) -> "tuple[Engine, bool]":
-    from registry.catalogue.ownership import claim  # noqa: PLC0415 - see above
+    from benchlock.registry.catalogue.ownership import claim  # noqa: PLC0415 - see above
 
     database = _connect(home, wanted, decision)
     try:

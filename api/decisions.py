@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from artifacts.drafts import new_file
-from artifacts.errors import UnavailableError
-from artifacts.locking import lock_file
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.locking import lock_file
 
 _DECIDING = "store.json.lock"
 _ID_BYTES = 16

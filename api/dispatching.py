@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.wiring import Registry, connect_engine, now
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from evaluator.dispatch.agent import Agent, Workshop
-from evaluator.dispatch.queue import MachineId, Queue
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.times import Times
-from evaluator.runner.engine import Engine
-from evaluator.runner.execute import Journal, Runner, Turn
-from registry.lockfile import Lock, load
+from benchlock.api.wiring import Registry, connect_engine, now
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.evaluator.dispatch.agent import Agent, Workshop
+from benchlock.evaluator.dispatch.queue import MachineId, Queue
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.execute import Journal, Runner, Turn
+from benchlock.registry.lockfile import Lock, load
 
 if TYPE_CHECKING:
-    from api.client.queue import HttpQueue
+    from benchlock.api.client.queue import HttpQueue
 
 LEASE = "BENCHLOCK_LEASE"
 """Seconds that a lease lasts; every agent is told."""
@@ -82,8 +82,8 @@ def reach_queue(location: str) -> "HttpQueue":
     Raises:
         InvalidInputError: ``location`` is no URL of a server.
     """
-    from api.client.opening import reach  # noqa: PLC0415 - a folder needs none of it
-    from api.client.queue import HttpQueue  # noqa: PLC0415
+    from benchlock.api.client.opening import reach  # noqa: PLC0415 - a folder needs none of it
+    from benchlock.api.client.queue import HttpQueue  # noqa: PLC0415
 
     return HttpQueue(reach(location).talk)
 
@@ -95,12 +95,12 @@ def reach_agent(location: str, machine: str, permits: Permits, progress: Progres
         InvalidInputError: ``location`` is no URL of a server, or ``machine`` no name of a machine.
         UnavailableError: the folder cannot be made.
     """
-    from api.client.opening import reach  # noqa: PLC0415 - as above
-    from api.client.queue import HttpQueue  # noqa: PLC0415
-    from artifacts.http.client import connect  # noqa: PLC0415
-    from artifacts.http.store import HttpStore  # noqa: PLC0415
-    from artifacts.local import LocalStore  # noqa: PLC0415
-    from artifacts.mirrored import MirroredStore  # noqa: PLC0415
+    from benchlock.api.client.opening import reach  # noqa: PLC0415 - as above
+    from benchlock.api.client.queue import HttpQueue  # noqa: PLC0415
+    from benchlock.artifacts.http.client import connect  # noqa: PLC0415
+    from benchlock.artifacts.http.store import HttpStore  # noqa: PLC0415
+    from benchlock.artifacts.local import LocalStore  # noqa: PLC0415
+    from benchlock.artifacts.mirrored import MirroredStore  # noqa: PLC0415
 
     line = reach(location)
     cache, queue = line.home(), HttpQueue(line.talk)

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
-from api.client.registry import Registry
-from api.image_lookup import ask, look_up
-from api.wiring import build_runner, source_access
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from evaluator.goldens import NAME, SPLIT, sample_dataset
-from evaluator.harness_archive import HARNESS_VERSION, build_harness
-from evaluator.runner.host import this_host
-from registry.drafts import read_draft
-from registry.locks import Harness, drafted, trial_lock
-from registry.manifests import Dataset, Manifest, Model
-from registry.names import Reference
-from registry.publishing import take
-from registry.requests import parse_request
+from benchlock.api.client.registry import Registry
+from benchlock.api.image_lookup import ask, look_up
+from benchlock.api.wiring import build_runner, source_access
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.evaluator.goldens import NAME, SPLIT, sample_dataset
+from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
+from benchlock.evaluator.runner.host import this_host
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.locks import Harness, drafted, trial_lock
+from benchlock.registry.manifests import Dataset, Manifest, Model
+from benchlock.registry.names import Reference
+from benchlock.registry.publishing import take
+from benchlock.registry.requests import parse_request
 
 if TYPE_CHECKING:
-    from evaluator.records.runs import Isolation
-    from evaluator.runner.trial import Making, Trial
-    from registry.drafts import Draft
+    from benchlock.evaluator.records.runs import Isolation
+    from benchlock.evaluator.runner.trial import Making, Trial
+    from benchlock.registry.drafts import Draft
 
 
 @dataclass(frozen=True, slots=True)

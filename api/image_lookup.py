@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from artifacts.oci.client import RegistryClient
-    from artifacts.oci.reference import Repository
-    from artifacts.store import BlobStore
+    from benchlock.artifacts.oci.client import RegistryClient
+    from benchlock.artifacts.oci.reference import Repository
+    from benchlock.artifacts.store import BlobStore
 
 LookUp = Callable[[str, str, str], bytes]
 
 
 def connect(repository: "Repository") -> "RegistryClient":
     """The client of a repository, with the user's credentials for it."""
-    from api.credentials import credentials_for, redirect_hosts  # noqa: PLC0415 - registries are rarely asked
-    from artifacts.oci.client import RegistryClient  # noqa: PLC0415
+    from benchlock.api.credentials import credentials_for, redirect_hosts  # noqa: PLC0415 - registries are rarely asked
+    from benchlock.artifacts.oci.client import RegistryClient  # noqa: PLC0415
 
     return RegistryClient(repository, credentials_for(repository), redirect_hosts=redirect_hosts())
 
@@ -26,7 +26,7 @@ def look_up(store: "BlobStore") -> LookUp:
 
     It raises ``InvalidInputError`` where there is none and ``UnavailableError`` where nobody can be asked.
     """
-    from artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
+    from benchlock.artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
     def found(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, connect, store).config
@@ -53,7 +53,7 @@ def public_look_up(store: "BlobStore") -> LookUp:
     Nor does it ask in the name of who runs the service: what their credentials open is not for strangers.
     BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses, with credentials.
     """
-    from artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
+    from benchlock.artifacts.oci.images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
     def found(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, _connect_in_public, store).config
@@ -62,9 +62,9 @@ def public_look_up(store: "BlobStore") -> LookUp:
 
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
-    from api.credentials import redirect_hosts  # noqa: PLC0415 - as above
-    from artifacts.oci.client import RegistryClient  # noqa: PLC0415
-    from artifacts.urls import addresses, is_public, split_url  # noqa: PLC0415
+    from benchlock.api.credentials import redirect_hosts  # noqa: PLC0415 - as above
+    from benchlock.artifacts.oci.client import RegistryClient  # noqa: PLC0415
+    from benchlock.artifacts.urls import addresses, is_public, split_url  # noqa: PLC0415
 
     split = split_url(repository.url)
     host = split.hostname or ""

@@ -23,10 +23,10 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
-from api.databases import FILE
-from artifacts.drafts import new_file
-from artifacts.errors import BenchlockError, RefusedError, UnavailableError
-from registry.catalogue.database import place_of, translated
+from benchlock.api.databases import FILE
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import BenchlockError, RefusedError, UnavailableError
+from benchlock.registry.catalogue.database import place_of, translated
 
 KEY: Final = 0x73657276
 """Of the advisory locks of services; the second number of each is the service's own."""
@@ -165,7 +165,7 @@ class _Service:
 
         Call ``end`` if a service of another folder has the database by then.
         """
-        from api.http.logs import log  # noqa: PLC0415 - only a service has such a log
+        from benchlock.api.http.logs import log  # noqa: PLC0415 - only a service has such a log
 
         while not ended.wait(_SECONDS):
             try:

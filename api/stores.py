@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from api.decisions import alone, new_owner, write_down
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.locking import StoreLock
-from artifacts.progress import Progress
-from registry.catalogued import CataloguedStore, TextOf
+from benchlock.api.decisions import alone, new_owner, write_down
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.locking import StoreLock
+from benchlock.artifacts.progress import Progress
+from benchlock.registry.catalogued import CataloguedStore, TextOf
 
 if TYPE_CHECKING:
-    from artifacts.oci.reference import Repository
-    from artifacts.oci.store import OciStore
-    from artifacts.store import FileStore
+    from benchlock.artifacts.oci.reference import Repository
+    from benchlock.artifacts.oci.store import OciStore
+    from benchlock.artifacts.store import FileStore
 
 VARIABLE = "BENCHLOCK_STORE"
 _BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
@@ -49,7 +49,7 @@ def open_store(
     remote = _of_new(home, wanted) if is_new else _of_old(home, wanted)
     if remote is None:
         return CataloguedStore(home / _BLOBS, text_of, beside)
-    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
+    from benchlock.artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
     return MirroredRepository(LocalStore(home / _BLOBS, beside), remote, progress)
 
@@ -130,14 +130,14 @@ def _decide(home: Path, wanted: str) -> Decision:
 
 
 def _remote(home: Path, decision: Decision) -> "OciStore":
-    from api.image_lookup import connect  # noqa: PLC0415 - see above
-    from artifacts.oci.store import OciStore  # noqa: PLC0415
+    from benchlock.api.image_lookup import connect  # noqa: PLC0415 - see above
+    from benchlock.artifacts.oci.store import OciStore  # noqa: PLC0415
 
     return OciStore(connect(decision.repository), home / _LOCK, decision.owner)
 
 
 def _repository(text: str) -> "Repository":
-    from artifacts.oci.reference import parse_repository  # noqa: PLC0415 - see above
+    from benchlock.artifacts.oci.reference import parse_repository  # noqa: PLC0415 - see above
 
     return parse_repository(text)
 

@@ -12,14 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.databases import FILE, open_existing
-from api.instances import exclude_services, require_no_service
-from artifacts.drafts import new_file
-from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
-from migrations import HEAD, downgrade_within, known_revisions, recorded_statements, revision, upgrade_within
-from registry.catalogue.database import place_of, reading, writing
-from registry.catalogue.revisions import require_revision
-from registry.catalogue.sqlite import copy_into
+from benchlock.api.databases import FILE, open_existing
+from benchlock.api.instances import exclude_services, require_no_service
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+from benchlock.migrations import HEAD, downgrade_within, known_revisions, recorded_statements, revision, upgrade_within
+from benchlock.registry.catalogue.database import place_of, reading, writing
+from benchlock.registry.catalogue.revisions import require_revision
+from benchlock.registry.catalogue.sqlite import copy_into
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -56,7 +56,7 @@ def schema_differences(home: Path) -> list[str]:
         SchemaRevisionError: The database has another revision than this build needs.
         BenchlockError: As ``open_existing``.
     """
-    from migrations.check import differences  # noqa: PLC0415 - alembic takes half a second to import
+    from benchlock.migrations.check import differences  # noqa: PLC0415 - alembic takes half a second to import
 
     with _open_database(home) as database, reading(database) as connection:
         require_revision(revision(connection), HEAD, place_of(database))

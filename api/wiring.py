@@ -9,28 +9,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api.stores import VARIABLE, open_store
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
-from artifacts.progress import SILENT, Progress
-from artifacts.store import FileStore
+from benchlock.api.stores import VARIABLE, open_store
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.progress import SILENT, Progress
+from benchlock.artifacts.store import FileStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
-    from api.client.registry import Registry as AnyRegistry
-    from artifacts.digest import Digest
-    from artifacts.local import LocalStore
-    from artifacts.sources import Access
-    from artifacts.space import DiskReserve
-    from artifacts.uploads import Uploads
-    from evaluator.evidence.examination import Examiner
-    from evaluator.records.records import Records
-    from evaluator.runner.engine import Engine
-    from evaluator.runner.execute import Runner
-    from evaluator.runner.wall import WallClock
-    from registry.access.log import Log
-    from registry.access.tokens import Tokens
-    from registry.catalogue.catalogue import Catalogue
+    from benchlock.api.client.registry import Registry as AnyRegistry
+    from benchlock.artifacts.digest import Digest
+    from benchlock.artifacts.local import LocalStore
+    from benchlock.artifacts.sources import Access
+    from benchlock.artifacts.space import DiskReserve
+    from benchlock.artifacts.uploads import Uploads
+    from benchlock.evaluator.evidence.examination import Examiner
+    from benchlock.evaluator.records.records import Records
+    from benchlock.evaluator.runner.engine import Engine
+    from benchlock.evaluator.runner.execute import Runner
+    from benchlock.evaluator.runner.wall import WallClock
+    from benchlock.registry.access.log import Log
+    from benchlock.registry.access.tokens import Tokens
+    from benchlock.registry.catalogue.catalogue import Catalogue
 
 DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
@@ -61,8 +61,8 @@ def source_access() -> "Access":
     """
     from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
 
-    from api.credentials import redirect_hosts  # noqa: PLC0415
-    from artifacts.sources import Access, Hub, Network  # noqa: PLC0415
+    from benchlock.api.credentials import redirect_hosts  # noqa: PLC0415
+    from benchlock.artifacts.sources import Access, Hub, Network  # noqa: PLC0415
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
     network = Network(redirect_hosts=redirect_hosts(), proxies=getproxies())
@@ -72,7 +72,7 @@ def source_access() -> "Access":
 
 def _download_time() -> float | None:
     """Return the seconds that BENCHLOCK_DOWNLOAD_TIME names; None where it is not set."""
-    from registry.quantities import parse_seconds  # noqa: PLC0415 - as above
+    from benchlock.registry.quantities import parse_seconds  # noqa: PLC0415 - as above
 
     text = os.environ.get(DOWNLOAD_TIME)
     if not text:
@@ -111,12 +111,12 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: the folder or the database cannot be used.
     """
-    from api.databases import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - a registry on a server needs no SQL here
-    from api.instances import require_same_folder  # noqa: PLC0415
-    from evaluator.evidence.examination import Examiner  # noqa: PLC0415
-    from evaluator.evidence.records import ExaminedRecords  # noqa: PLC0415
-    from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from registry.catalogue.store_lock import DatabaseStoreLock  # noqa: PLC0415
+    from benchlock.api.databases import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from benchlock.api.instances import require_same_folder  # noqa: PLC0415
+    from benchlock.evaluator.evidence.examination import Examiner  # noqa: PLC0415
+    from benchlock.evaluator.evidence.records import ExaminedRecords  # noqa: PLC0415
+    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
+    from benchlock.registry.catalogue.store_lock import DatabaseStoreLock  # noqa: PLC0415
 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
@@ -138,7 +138,7 @@ def open_registry(
     examiner = Examiner(store, home, catalogue.get_lock)
     registry = Registry(home, store, catalogue, ExaminedRecords(database, examiner), database, examiner)
     if registry.records.unfinished() or leftovers(home):
-        from evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
+        from benchlock.evaluator.runner.reaping import sweep  # noqa: PLC0415 - rarely needed
 
         for run in sweep(registry.records, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
@@ -148,11 +148,11 @@ def open_registry(
 @contextmanager
 def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
     """Open an empty catalogue and store in a temporary folder, for a rehearsal where there is no registry yet."""
-    from api.databases import FILE  # noqa: PLC0415 - as above
-    from artifacts.local import LocalStore  # noqa: PLC0415
-    from migrations import prepare  # noqa: PLC0415
-    from registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from registry.catalogue.database import open_engine  # noqa: PLC0415
+    from benchlock.api.databases import FILE  # noqa: PLC0415 - as above
+    from benchlock.artifacts.local import LocalStore  # noqa: PLC0415
+    from benchlock.migrations import prepare  # noqa: PLC0415
+    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
+    from benchlock.registry.catalogue.database import open_engine  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
         database = open_engine(Path(folder) / FILE)
@@ -205,10 +205,10 @@ def open_uploads(registry: Registry) -> "Uploads":
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is no amount of bytes.
     """
-    from api.stores import uploads_folder  # noqa: PLC0415 - most commands take in none
-    from artifacts.uploads import Bounds, Uploads  # noqa: PLC0415
-    from registry.catalogue.holds import DatabaseHolds  # noqa: PLC0415
-    from registry.collection import find_named  # noqa: PLC0415
+    from benchlock.api.stores import uploads_folder  # noqa: PLC0415 - most commands take in none
+    from benchlock.artifacts.uploads import Bounds, Uploads  # noqa: PLC0415
+    from benchlock.registry.catalogue.holds import DatabaseHolds  # noqa: PLC0415
+    from benchlock.registry.collection import find_named  # noqa: PLC0415
 
     def named(digests: "Collection[Digest]") -> "Collection[Digest]":
         return find_named(digests, registry.store, registry.catalogue, registry.records.live_digests)
@@ -227,15 +227,15 @@ def open_reserve(registry: Registry) -> "DiskReserve":
     Raises:
         InvalidInputError: BENCHLOCK_DISK_RESERVE is no amount of bytes.
     """
-    from api.stores import uploads_folder  # noqa: PLC0415 - as above
-    from artifacts.space import DiskReserve  # noqa: PLC0415
+    from benchlock.api.stores import uploads_folder  # noqa: PLC0415 - as above
+    from benchlock.artifacts.space import DiskReserve  # noqa: PLC0415
 
     return DiskReserve(uploads_folder(registry.home), _byte_setting(DISK_RESERVE))
 
 
 def _byte_setting(variable: str) -> int | None:
     """Return the bytes that a variable of the environment names; None where it is not set."""
-    from registry.quantities import parse_bytes  # noqa: PLC0415 - as above
+    from benchlock.registry.quantities import parse_bytes  # noqa: PLC0415 - as above
 
     text = os.environ.get(variable)
     if not text:
@@ -250,21 +250,21 @@ def _byte_setting(variable: str) -> int | None:
 
 def open_tokens(registry: Registry) -> "Tokens":
     """The tokens of the registry."""
-    from registry.access.tokens import Tokens  # noqa: PLC0415 - most commands ask for none
+    from benchlock.registry.access.tokens import Tokens  # noqa: PLC0415 - most commands ask for none
 
     return Tokens(registry.database, now)
 
 
 def open_log(registry: Registry) -> "Log":
     """Who did what in the registry."""
-    from registry.access.log import Log  # noqa: PLC0415 - see above
+    from benchlock.registry.access.log import Log  # noqa: PLC0415 - see above
 
     return Log(registry.database)
 
 
 def describe_store(registry: Registry) -> str:
     """Where the blobs are, and whether that answers."""
-    from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
+    from benchlock.artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
     if not isinstance(registry.store, MirroredRepository):
         return f"the registry's folder (a new registry can have an OCI repository: {VARIABLE}=oci://HOST/REPOSITORY)"
@@ -287,7 +287,7 @@ def leftovers(home: Path) -> bool:
 
 def connect_engine() -> "Engine | None":
     """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
-    from evaluator.runner.engine import Engine  # noqa: PLC0415 - most commands run nothing
+    from benchlock.evaluator.runner.engine import Engine  # noqa: PLC0415 - most commands run nothing
 
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
@@ -296,8 +296,8 @@ def build_runner(
     registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: "WallClock | None" = None
 ) -> "Runner":
     """What runs locks on this machine, in containers if an engine answers; ``clock`` counts where its time goes."""
-    from evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
-    from evaluator.runner.wall import WallClock  # noqa: PLC0415
+    from benchlock.evaluator.runner.execute import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
+    from benchlock.evaluator.runner.wall import WallClock  # noqa: PLC0415
 
     return Runner(
         registry.home,

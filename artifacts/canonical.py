@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import rfc8785
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 MOST_EXACT: Final = 2**53 - 1
 """The largest whole number that every reader of JSON holds exactly."""

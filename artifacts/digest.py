@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO, NewType
 
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Advance, unnoticed
 
 Digest = NewType("Digest", str)
 

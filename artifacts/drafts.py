@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from artifacts.digest import chunks
+from benchlock.artifacts.digest import chunks
 
 BLOB_MODE = 0o444
 _DRAFT_MODE = 0o600

@@ -9,11 +9,11 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from artifacts.digest import Descriptor, Digest, chunks, relay, to_hex
-from artifacts.drafts import Draft
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobStore, refuse_other, verify
+from benchlock.artifacts.digest import Descriptor, Digest, chunks, relay, to_hex
+from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.store import BlobStore, refuse_other, verify
 
 _MODE = 0o600
 

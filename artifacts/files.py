@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
-from artifacts.digest import Digest, from_hex, to_hex
-from artifacts.pieces import disk, stated
+from benchlock.artifacts.digest import Digest, from_hex, to_hex
+from benchlock.artifacts.pieces import disk, stated
 
 SECONDS: Final = 24 * 3600.0
 BLOCK: Final = 4096

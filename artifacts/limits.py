@@ -7,8 +7,8 @@ beyond one is refused. What benchlock records by itself is truncated to fit (``t
 from collections.abc import Mapping
 from typing import Final
 
-from artifacts.canonical import canonical
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.errors import InvalidInputError
 
 NAME: Final = 128
 """A name, a version, the id of a token, or who did something."""

@@ -18,15 +18,15 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
-from artifacts.drafts import Draft, sync_folder
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.fetching import OpenedAt, intact, partial, receive
-from artifacts.files import open_regular, unreadable
-from artifacts.leftovers import RemovedFiles, new_draft, remove_all, remove_dead_drafts
-from artifacts.locking import StoreLock, lock_file
-from artifacts.progress import Advance, in_turn, unnoticed
-from artifacts.store import BlobNotFoundError, refuse_other
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
+from benchlock.artifacts.drafts import Draft, sync_folder
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.fetching import OpenedAt, intact, partial, receive
+from benchlock.artifacts.files import open_regular, unreadable
+from benchlock.artifacts.leftovers import RemovedFiles, new_draft, remove_all, remove_dead_drafts
+from benchlock.artifacts.locking import StoreLock, lock_file
+from benchlock.artifacts.progress import Advance, in_turn, unnoticed
+from benchlock.artifacts.store import BlobNotFoundError, refuse_other
 
 _FOLDER_MODE = 0o755
 _NEXT_STEPS = {

@@ -8,11 +8,11 @@ from pathlib import Path
 from threading import Condition
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.files import open_regular
-from artifacts.leftovers import RemovedFiles
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobNotFoundError, refuse_other
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.store import BlobNotFoundError, refuse_other
 
 
 class MemoryStore:

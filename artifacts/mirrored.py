@@ -15,14 +15,14 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Generic, Protocol, TypeVar, cast
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.drafts import Draft
-from artifacts.errors import IntegrityError
-from artifacts.fetching import OpenedAt
-from artifacts.leftovers import RemovedFiles
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
-from artifacts.store import AT_ONCE, BlobNotFoundError, BlobStore, put_each, verify
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.fetching import OpenedAt
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT, Advance, Progress, in_turn, unnoticed
+from benchlock.artifacts.store import AT_ONCE, BlobNotFoundError, BlobStore, put_each, verify
 
 _SHOWN = 19  # characters of a digest that a person needs
 

@@ -8,9 +8,9 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
-from artifacts.digest import Descriptor, Digest, chunks
-from artifacts.drafts import Draft
-from artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.digest import Descriptor, Digest, chunks
+from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 Progressed: TypeAlias = "tuple[hashlib._Hash, int]"  # noqa: SLF001 - it has no public name
 """The state of a digest, and how many bytes it is of."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from artifacts.digest import Digest
-from artifacts.errors import RefusedError
-from artifacts.holds import Holds
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.holds import Holds
 
 _COUNT_SECONDS: Final = 2.0
 """Seconds for which a count is used: other processes may take in bytes of the same owner meanwhile."""

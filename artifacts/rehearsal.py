@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, describe
-from artifacts.fetching import OpenedAt, fetch
-from artifacts.files import open_regular
-from artifacts.leftovers import RemovedFiles
-from artifacts.local import LocalStore
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobStore, put_each, refuse_other
+from benchlock.artifacts.digest import Descriptor, Digest, describe
+from benchlock.artifacts.fetching import OpenedAt, fetch
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.store import BlobStore, put_each, refuse_other
 
 
 @contextmanager

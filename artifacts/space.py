@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from artifacts.errors import UnavailableError
-from artifacts.pieces import disk
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.pieces import disk
 
 _SHARE, _SMALL_SHARE = 20, 10
 _LEAST, _MOST = 1 << 30, 8 << 30

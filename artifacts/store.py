@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
 
-from artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
-from artifacts.drafts import new_file
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
-from artifacts.progress import Advance, in_turn, unnoticed
+from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
+from benchlock.artifacts.progress import Advance, in_turn, unnoticed
 
 if TYPE_CHECKING:
-    from artifacts.leftovers import RemovedFiles
+    from benchlock.artifacts.leftovers import RemovedFiles
 
 AT_ONCE = 4
 LARGEST_DOCUMENT: Final = 16 << 20

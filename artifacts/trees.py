@@ -17,12 +17,12 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, from_hex, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.files import unreadable
-from artifacts.progress import SILENT, Progress
-from artifacts.store import BlobReader, BlobStore, read, verify
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.files import unreadable
+from benchlock.artifacts.progress import SILENT, Progress
+from benchlock.artifacts.store import BlobReader, BlobStore, read, verify
 
 _LONGEST_NAME: Final = 255
 """Bytes of one part of a path; what Linux file systems hold."""

@@ -20,16 +20,22 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol, runtime_checkable
 
-from artifacts.digest import Descriptor, Digest, parse_digest
-from artifacts.drafts import Draft
-from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError, UnknownNameError
-from artifacts.fetching import is_at
-from artifacts.holds import BLOCK, FolderHolds, Holds, tag_of
-from artifacts.leftovers import RemovedFiles
-from artifacts.pieces import Piece, Progressed, disk, stated
-from artifacts.quotas import FindNamed, UnnamedQuota
-from artifacts.space import NO_RESERVE, DiskReserve
-from artifacts.store import BlobStore, refuse_other
+from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
+from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.errors import (
+    IntegrityError,
+    InvalidInputError,
+    RefusedError,
+    UnavailableError,
+    UnknownNameError,
+)
+from benchlock.artifacts.fetching import is_at
+from benchlock.artifacts.holds import BLOCK, FolderHolds, Holds, tag_of
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.pieces import Piece, Progressed, disk, stated
+from benchlock.artifacts.quotas import FindNamed, UnnamedQuota
+from benchlock.artifacts.space import NO_RESERVE, DiskReserve
+from benchlock.artifacts.store import BlobStore, refuse_other
 
 HELD: Final = "held"
 _ID: Final = re.compile(r"[0-9a-f]{32}")

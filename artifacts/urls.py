@@ -6,7 +6,7 @@ import socket
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 DIRECT: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
 """What no proxy is asked for, as httpx writes it: this machine, and so all that may be unencrypted."""

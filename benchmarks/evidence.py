@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from api.wiring import open_registry
-from artifacts.local import LocalStore
-from evaluator.evidence.recomputation import Subject, recompute
-from evaluator.runner.verification import read_manifests
-from registry.manifests.identity import content
+from benchlock.api.wiring import open_registry
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.recomputation import Subject, recompute
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

@@ -8,23 +8,23 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from artifacts import limits
-from artifacts.bundles.contents import BundleError, Part, Root
-from artifacts.bundles.reading import Arrived, Bundle, open_bundle
-from artifacts.bundles.writing import write_bundle
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore
-from evaluator.evidence.examination import compare_blobs
-from evaluator.evidence.status import EvidenceStatus, refuse_unverified
-from evaluator.records.documents import check_fit, check_past, decode_run, encode_run, remove_marks_of_reading
-from evaluator.records.records import keep_imported
-from evaluator.records.runs import Run, RunId, check_end
-from evaluator.runner.agreement import check_agreement
-from evaluator.runner.verification import read_manifests
-from registry.access.actors import acting
-from registry.bundled import (
+from benchlock.artifacts import limits
+from benchlock.artifacts.bundles.contents import BundleError, Part, Root
+from benchlock.artifacts.bundles.reading import Arrived, Bundle, open_bundle
+from benchlock.artifacts.bundles.writing import write_bundle
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.evidence.examination import compare_blobs
+from benchlock.evaluator.evidence.status import EvidenceStatus, refuse_unverified
+from benchlock.evaluator.records.documents import check_fit, check_past, decode_run, encode_run, remove_marks_of_reading
+from benchlock.evaluator.records.records import keep_imported
+from benchlock.evaluator.records.runs import Run, RunId, check_end
+from benchlock.evaluator.runner.agreement import check_agreement
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.access.actors import acting
+from benchlock.registry.bundled import (
     LOCK_TYPE,
     Admitted,
     admit,
@@ -35,12 +35,12 @@ from registry.bundled import (
     iterate_parts,
     parts_of_lock,
 )
-from registry.catalogue.database import writing
-from registry.catalogue.insertion import insert_imported_lock
-from registry.lockfile import Lock, LockedPlatform, dump, load
-from registry.manifests import Model
-from registry.packaging import name_version
-from registry.vetting import refuse_hidden_code
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.insertion import insert_imported_lock
+from benchlock.registry.lockfile import Lock, LockedPlatform, dump, load
+from benchlock.registry.manifests import Model
+from benchlock.registry.packaging import name_version
+from benchlock.registry.vetting import refuse_hidden_code
 
 _ASK_AGAIN: Final = "ask for another bundle"
 RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"

@@ -7,19 +7,19 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from artifacts.store import BlobStore
-from evaluator.evidence.status import refuse_unverified
-from evaluator.records.calls import unusable_times
-from evaluator.records.runs import Run
-from evaluator.runner.trust import self_reported
-from evaluator.runner.verification import read_manifests
-from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.repeats import FEWEST, is_exact
-from registry.constraints import Constraint
-from registry.lockfile import Lock, LockedDataset
-from registry.manifests.model import Claim, Model
-from registry.metrics import DEFINITIONS, is_quality
-from registry.versions import parse_version
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.evidence.status import refuse_unverified
+from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.trust import self_reported
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.evaluator.statistics.repeats import FEWEST, is_exact
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.lockfile import Lock, LockedDataset
+from benchlock.registry.manifests.model import Claim, Model
+from benchlock.registry.metrics import DEFINITIONS, is_quality
+from benchlock.registry.versions import parse_version
 
 Answer = Literal["holds", "does not hold", "can't be said yet"]
 

@@ -12,27 +12,27 @@ from typing import Any, Literal
 
 import msgspec
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, RefusedError
-from artifacts.readable import readable
-from evaluator.evidence.status import refuse_unverified
-from evaluator.records.calls import unusable_times
-from evaluator.records.comparison import comparable, question_differences
-from evaluator.records.replays import drop_replays
-from evaluator.records.runs import Run
-from evaluator.statistics.equivalence import (
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.evidence.status import refuse_unverified
+from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.comparison import comparable, question_differences
+from benchlock.evaluator.records.replays import drop_replays
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.equivalence import (
     Finding,
     describe_runs_to_decide,
     find_no_ratio,
     judge,
     judge_quality,
 )
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.pairing import PairedTest, PairedTests, adjust
-from evaluator.statistics.repeats import ROUND_DRIFT, is_exact, ratio, runs_to_decide
-from evaluator.statistics.units import change
-from registry.lockfile import Lock
-from registry.metrics import is_quality
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.statistics.pairing import PairedTest, PairedTests, adjust
+from benchlock.evaluator.statistics.repeats import ROUND_DRIFT, is_exact, ratio, runs_to_decide
+from benchlock.evaluator.statistics.units import change
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.metrics import is_quality
 
 Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
 """Compares two runs of the same samples, sample by sample, as one of so many comparisons.

@@ -9,11 +9,19 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.manifests import Dataset, Model
-from registry.manifests.model import AudioInput, ConstantInput, ImageInput, Input, Output, StateInput, TextInput
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.manifests import Dataset, Model
+from benchlock.registry.manifests.model import (
+    AudioInput,
+    ConstantInput,
+    ImageInput,
+    Input,
+    Output,
+    StateInput,
+    TextInput,
+)
+from benchlock.registry.versions import parse_version
 
 SPLIT = "samples"
 NAME = "golden-samples"

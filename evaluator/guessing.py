@@ -2,14 +2,14 @@
 
 import io
 
-from artifacts.store import BlobStore, read
-from evaluator.goldens import answered, doubt
-from evaluator.records.runs import Run
-from evaluator.runner.verification import read_manifests
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.safetensors import read_header
-from registry.lockfile import Lock
-from registry.manifests import Model
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.evaluator.goldens import answered, doubt
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.safetensors import read_header
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Model
 
 LARGEST = 64 << 20
 """Bytes of predictions that are looked at: they may have to come from a server."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 
-from evaluator.harness import VERSION
+from benchlock.evaluator.harness import VERSION
 
 HARNESS_VERSION = VERSION
 

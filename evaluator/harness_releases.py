@@ -13,12 +13,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import IntegrityError
-from evaluator.harness import VERSION
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.evaluator.harness import VERSION
 
 if TYPE_CHECKING:
-    from registry.lockfile import LockedHarness
+    from benchlock.registry.lockfile import LockedHarness
 
 RELEASES: Final[Mapping[Digest, str]] = MappingProxyType(
     {
@@ -59,6 +59,6 @@ def check_version(harness: "LockedHarness") -> None:
 
 @lru_cache(maxsize=1)
 def _digest_own() -> Digest:
-    from evaluator.harness_archive import build_harness  # noqa: PLC0415 - most commands ask about no run
+    from benchlock.evaluator.harness_archive import build_harness  # noqa: PLC0415 - most commands ask about no run
 
     return digest_bytes(build_harness())

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore, verify
-from artifacts.trees import iterate_listing, iterate_tree
-from evaluator.evidence.status import RUN_AGAIN
-from evaluator.records.records import Records
-from evaluator.records.runs import Run
-from registry.catalogue.catalogue import Catalogue
-from registry.lockfile import Lock
-from registry.manifests import files_of
-from registry.named import named
-from registry.names import Reference
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.artifacts.trees import iterate_listing, iterate_tree
+from benchlock.evaluator.evidence.status import RUN_AGAIN
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import files_of
+from benchlock.registry.named import named
+from benchlock.registry.names import Reference
 
 Names = dict[Digest, str]
 

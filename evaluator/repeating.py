@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from artifacts.errors import InvalidInputError
-from evaluator.records.runs import Run
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.repeats import FEWEST, centre, is_exact, over_runs, width
-from registry.lockfile import Lock
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.statistics.repeats import FEWEST, centre, is_exact, over_runs, width
+from benchlock.registry.lockfile import Lock
 
 Widths = Mapping[str, float]
 """By metric, how far its interval may reach from its value, as a fraction of it."""

@@ -9,22 +9,22 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
-from artifacts.store import FileStore, verify
-from evaluator.evidence.status import refuse_unverified
-from evaluator.harness_releases import is_released
-from evaluator.records.comparison import host_differences
-from evaluator.records.kept import KeptRuns
-from evaluator.records.predictions import Agreed, Terms, compare_predictions
-from evaluator.records.replays import drop_replays, is_replay
-from evaluator.records.runs import DamagedRun, Run, RunId
-from evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
-from evaluator.runner.trust import mark_run
-from evaluator.runner.verification import read_manifests
-from registry.lockfile import Lock
-from registry.manifests import Model
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.store import FileStore, verify
+from benchlock.evaluator.evidence.status import refuse_unverified
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.comparison import host_differences
+from benchlock.evaluator.records.kept import KeptRuns
+from benchlock.evaluator.records.predictions import Agreed, Terms, compare_predictions
+from benchlock.evaluator.records.replays import drop_replays, is_replay
+from benchlock.evaluator.records.runs import DamagedRun, Run, RunId
+from benchlock.evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
+from benchlock.evaluator.runner.trust import mark_run
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Model
 
 PREDICTIONS = "predictions"
 REPEATS = 12

@@ -5,7 +5,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def upgrade(engine: "Engine") -> bool:
     Raises:
         UnavailableError: The database cannot be used, or a newer benchlock wrote it.
     """
-    from registry.catalogue.database import reading, writing  # noqa: PLC0415 - HEAD alone needs no SQL
+    from benchlock.registry.catalogue.database import reading, writing  # noqa: PLC0415 - HEAD alone needs no SQL
 
     with reading(engine) as connection:
         if revision(connection) == HEAD:
@@ -53,8 +53,8 @@ def prepare(engine: "Engine") -> bool:
         SchemaRevisionError: The schema has another revision; nothing was changed.
         UnavailableError: The database cannot be used.
     """
-    from registry.catalogue.database import place_of, reading  # noqa: PLC0415 - as above
-    from registry.catalogue.revisions import expect_revision, require_revision  # noqa: PLC0415
+    from benchlock.registry.catalogue.database import place_of, reading  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.revisions import expect_revision, require_revision  # noqa: PLC0415
 
     with reading(engine) as connection:
         found = revision(connection)
@@ -67,7 +67,7 @@ def prepare(engine: "Engine") -> bool:
 
 def revision(connection: "Connection") -> str | None:
     """Read the revision of the database; ``None`` where it is empty."""
-    from registry.catalogue.revisions import read_revision  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.revisions import read_revision  # noqa: PLC0415 - as above
 
     return read_revision(connection)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, create_engine, text
 
-from migrations import upgrade_within
+from benchlock.migrations import upgrade_within
 
 _OBJECTS: Final = text("SELECT type || ' ' || name AS named, sql FROM sqlite_master WHERE sql IS NOT NULL")
 _INSIGNIFICANT: Final = re.compile(r'[\s"]+')

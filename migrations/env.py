@@ -5,8 +5,8 @@ from pathlib import Path
 from alembic import context
 from sqlalchemy import Connection
 
-from migrations.schema import METADATA
-from registry.catalogue.database import open_engine, writing
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import open_engine, writing
 
 
 def run(connection: Connection) -> None:

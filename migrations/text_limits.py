@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlalchemy import JSON, Text
 
-from artifacts import limits
-from migrations.schema import METADATA
-from registry.catalogue.text_limits import TextLimits
+from benchlock.artifacts import limits
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.text_limits import TextLimits
 
 _PLATFORM: Final = dict.fromkeys(("os", "arch", "device", "python"), limits.WORD)
 _VERSION: Final = {"name": limits.NAME, "precedence": 1024}

@@ -4,21 +4,21 @@ import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from artifacts.digest import Digest
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore
-from registry.access.actors import acting
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.entries import Provenance, Published
-from registry.catalogued import CataloguedStore
-from registry.inspection.calls import inspect_version
-from registry.manifests import Manifest, Model
-from registry.manifests.geometry import check_geometry
-from registry.manifests.identity import content, manifest_digest, parse_content, reference_of
-from registry.packaging import name_version
-from registry.problems import Problems
-from registry.vetting import described, sent_version
-from registry.yaml import Document, Place
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.access.actors import acting
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.catalogued import CataloguedStore
+from benchlock.registry.inspection.calls import inspect_version
+from benchlock.registry.manifests import Manifest, Model
+from benchlock.registry.manifests.geometry import check_geometry
+from benchlock.registry.manifests.identity import content, manifest_digest, parse_content, reference_of
+from benchlock.registry.packaging import name_version
+from benchlock.registry.problems import Problems
+from benchlock.registry.vetting import described, sent_version
+from benchlock.registry.yaml import Document, Place
 
 _SHOWN = 3
 

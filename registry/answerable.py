@@ -6,16 +6,16 @@ from difflib import get_close_matches
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.asking import BatchSweep
-from registry.file_facts import ComparedLabels, FileFacts, LabelComparison, ResampledField
-from registry.manifests import Dataset, Framework, Image, Manifest, Model
-from registry.manifests.model import ConstantInput, Output, StateInput
-from registry.metrics import DEFINITIONS, check_metrics
-from registry.requests import Request
-from registry.resolution.conflicts import SHOWN, Conflict, ConflictError
-from registry.samples import check_fed, check_index_labelled, check_labelled, resampled_fields, without_rate
-from registry.support import unsupported
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.asking import BatchSweep
+from benchlock.registry.file_facts import ComparedLabels, FileFacts, LabelComparison, ResampledField
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
+from benchlock.registry.manifests.model import ConstantInput, Output, StateInput
+from benchlock.registry.metrics import DEFINITIONS, check_metrics
+from benchlock.registry.requests import Request
+from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
+from benchlock.registry.samples import check_fed, check_index_labelled, check_labelled, resampled_fields, without_rate
+from benchlock.registry.support import unsupported
 
 
 @dataclass(frozen=True, slots=True)

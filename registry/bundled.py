@@ -7,19 +7,19 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from artifacts.bundles.contents import BundleError, Part
-from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore, verify
-from artifacts.trees import LARGEST_LISTING, iterate_tree
-from registry.catalogue.entries import Provenance, Published, VersionTakenError
-from registry.catalogue.insertion import insert_version, is_published
-from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Manifest, files_of
-from registry.manifests.identity import reference_of
-from registry.named import named
-from registry.names import Kind, Reference
-from registry.vetting import objection
+from benchlock.artifacts.bundles.contents import BundleError, Part
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.artifacts.trees import LARGEST_LISTING, iterate_tree
+from benchlock.registry.catalogue.entries import Provenance, Published, VersionTakenError
+from benchlock.registry.catalogue.insertion import insert_version, is_published
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Manifest, files_of
+from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.named import named
+from benchlock.registry.names import Kind, Reference
+from benchlock.registry.vetting import objection
 
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from artifacts.digest import from_hex
-from artifacts.store import BlobStore, read
-from registry.importing.findings import printable
-from registry.manifests import Manifest, files_of
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.registry.importing.findings import printable
+from benchlock.registry.manifests import Manifest, files_of
 
 LARGEST = 1 << 20
 """Bytes of the largest card that is published."""

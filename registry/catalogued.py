@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.local import LocalStore
-from artifacts.locking import StoreLock
-from artifacts.store import BlobNotFoundError
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.locking import StoreLock
+from benchlock.artifacts.store import BlobNotFoundError
 
 TextOf = Callable[[Digest], str | None]
 """The text of the published manifest that has a digest, where one has."""

@@ -6,9 +6,9 @@ from itertools import groupby
 
 from msgspec import UNSET
 
-from registry.changed_values import Difference, differences
-from registry.lockfile import LockedArtifact, LockedFile
-from registry.manifests import Dataset, File, Manifest, files_of, plain
+from benchlock.registry.changed_values import Difference, differences
+from benchlock.registry.lockfile import LockedArtifact, LockedFile
+from benchlock.registry.manifests import Dataset, File, Manifest, files_of, plain
 
 _SHOWN = 5
 """Files, or values, of one kind of change that are named before the rest is counted."""

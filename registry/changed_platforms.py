@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
-from registry.lockfile import LockedFile, LockedImage, LockedLayer, LockedPlatform
+from benchlock.registry.lockfile import LockedFile, LockedImage, LockedLayer, LockedPlatform
 
 
 def changed_platforms(before: LockedImage, after: LockedImage) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.canonical import canonical
+from benchlock.artifacts.canonical import canonical
 
 _LONGEST = 100
 """Characters of a value that are shown."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from artifacts.digest import Digest
-from artifacts.leftovers import RemovedFiles
-from artifacts.store import BlobNotFoundError, BlobStore
-from artifacts.trees import iterate_listing
-from registry.catalogue.catalogue import Catalogue
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.store import BlobNotFoundError, BlobStore
+from benchlock.artifacts.trees import iterate_listing
+from benchlock.registry.catalogue.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from artifacts.digest import Digest, parse_digest
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
 
 
 @dataclass(frozen=True, slots=True)

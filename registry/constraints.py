@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from artifacts.errors import InvalidInputError
-from registry import grammar
-from registry.ranges import Range
-from registry.versions import Version, release_key
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry import grammar
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import Version, release_key
 
 LONGEST = 1000
 """Characters of the longest constraint that is read."""

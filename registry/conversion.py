@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from artifacts.errors import InvalidInputError
-from registry.problems import MOST_PROBLEMS, Problems
-from registry.yaml import Document, Place
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.problems import MOST_PROBLEMS, Problems
+from benchlock.registry.yaml import Document, Place
 
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}

@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.digest import Digest
-from artifacts.escaping import escape_line
-from registry.changed_manifests import changed_content, changed_files, uses_of
-from registry.changed_platforms import changed_platforms
-from registry.changed_values import Difference, differences, shown
-from registry.lockfile import Lock, LockedArtifact, LockedDataset, LockedImage
-from registry.manifests import Manifest
-from registry.names import KINDS, Kind
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.escaping import escape_line
+from benchlock.registry.changed_manifests import changed_content, changed_files, uses_of
+from benchlock.registry.changed_platforms import changed_platforms
+from benchlock.registry.changed_values import Difference, differences, shown
+from benchlock.registry.lockfile import Lock, LockedArtifact, LockedDataset, LockedImage
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.names import KINDS, Kind
 
 _WIDTH = 120
 """Characters of a line; a change that is longer is told on several."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from artifacts.errors import BenchlockError, InvalidInputError
-from artifacts.sources import Access, open_source
-from registry.inspection.images import Ask
-from registry.manifests import Manifest
-from registry.manifests.reading import examine, files_in
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.sources import Access, open_source
+from benchlock.registry.inspection.images import Ask
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.reading import examine, files_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore, bring, copy_out
-from artifacts.trees import read_tree
-from registry.manifests import Manifest, plain
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore, bring, copy_out
+from benchlock.artifacts.trees import read_tree
+from benchlock.registry.manifests import Manifest, plain
 
 MANIFEST = "manifest.yaml"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from registry.names import Kind
-from registry.wheels import ListedWheel
+from benchlock.registry.names import Kind
+from benchlock.registry.wheels import ListedWheel
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from artifacts.digest import Descriptor, Digest, from_hex
-from artifacts.errors import InvalidInputError
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from artifacts.limits import shorten
-from artifacts.store import BlobNotFoundError, BlobReader, verify
-from artifacts.trees import iterate_tree
-from registry.file_facts import (
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.limits import shorten
+from benchlock.artifacts.store import BlobNotFoundError, BlobReader, verify
+from benchlock.artifacts.trees import iterate_tree
+from benchlock.registry.file_facts import (
     ComparedLabels,
     Disagreement,
     FileFacts,
@@ -22,16 +22,16 @@ from registry.file_facts import (
     LabelComparison,
     ResampledField,
 )
-from registry.inspection.arrays import read_arrays
-from registry.inspection.budgets import BUDGET, read_whole
-from registry.inspection.content import Content
-from registry.inspection.parquet import read_footer
-from registry.inspection.protobuf import MalformedError
-from registry.labels import disagreements, parse_labels, read_categories
-from registry.manifests import Manifest, files_of
-from registry.names import Kind
-from registry.samples import find_label_columns
-from registry.wheels import ListedWheel, read_wheels
+from benchlock.registry.inspection.arrays import read_arrays
+from benchlock.registry.inspection.budgets import BUDGET, read_whole
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.parquet import read_footer
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.labels import disagreements, parse_labels, read_categories
+from benchlock.registry.manifests import Manifest, files_of
+from benchlock.registry.names import Kind
+from benchlock.registry.samples import find_label_columns
+from benchlock.registry.wheels import ListedWheel, read_wheels
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
 """The limits of reading the files of one lock."""

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from artifacts.errors import InvalidInputError
-from registry.versions import LONGEST, Version, parse_version, successor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.versions import LONGEST, Version, parse_version, successor
 
 LEAST = Version(0, 0, 0, prerelease="0")
 """The first version in SemVer's order."""

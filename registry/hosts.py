@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.quantities import Amount, spell_bytes
-from registry.versions import Version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.quantities import Amount, spell_bytes
+from benchlock.registry.versions import Version
 
 CPU = "cpu"
 """The device that every host has."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, from_hex
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from artifacts.sources import (
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.sources import (
     DvcSource,
     FileSource,
     FolderSource,
@@ -19,11 +19,11 @@ from artifacts.sources import (
     open_source,
     settled,
 )
-from artifacts.store import BlobStore, refuse_other
-from artifacts.trees import TreeEntry, put_tree
-from registry.drafts import Draft, placed
-from registry.manifests import File, files_of
-from registry.problems import EchoError, Problems
+from benchlock.artifacts.store import BlobStore, refuse_other
+from benchlock.artifacts.trees import TreeEntry, put_tree
+from benchlock.registry.drafts import Draft, placed
+from benchlock.registry.manifests import File, files_of
+from benchlock.registry.problems import EchoError, Problems
 
 
 @dataclass(frozen=True, slots=True)

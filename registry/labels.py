@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
-from registry.file_facts import Disagreement
-from registry.inspection.budgets import BUDGET, read_buffer
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.registry.file_facts import Disagreement
+from benchlock.registry.inspection.budgets import BUDGET, read_buffer
 
 _WORDNET_ID = re.compile(r"n\d{8}[\s:,]+(?=\S)")
 

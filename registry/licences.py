@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 OTHERS = ("various", "proprietary")
 """Words of our own: of several parts with a licence each, and of terms that SPDX has no name for."""

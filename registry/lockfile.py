@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.readable import readable
-from artifacts.trees import check_path
-from registry import toml
-from registry.names import Kind
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.trees import check_path
+from benchlock.registry import toml
+from benchlock.registry.names import Kind
 
 SCHEMA = (1, 1)
 """Major and minor version of what is understood here."""

@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 from msgspec import UNSET, structs
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import InvalidInputError
-from registry.answerable import (
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.answerable import (
     Chosen,
     check_answerable,
     check_index,
@@ -17,11 +17,11 @@ from registry.answerable import (
     index_of,
     resampled,
 )
-from registry.configuration import Configuration, parse_configuration
-from registry.constraints import Constraint
-from registry.file_facts import FileFacts, FileQuestions
-from registry.hardware import Hardware
-from registry.lockfile import (
+from benchlock.registry.configuration import Configuration, parse_configuration
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.file_facts import FileFacts, FileQuestions
+from benchlock.registry.hardware import Hardware
+from benchlock.registry.lockfile import (
     FINISHED_SCHEMA,
     PLAIN_SCHEMA,
     Content,
@@ -36,14 +36,14 @@ from registry.lockfile import (
     LockedPlatform,
     from_content,
 )
-from registry.manifests import File, Image, Platform, files_of
-from registry.metrics import DEFINITIONS
-from registry.names import Kind
-from registry.requests import Request
-from registry.resolution.candidates import Candidate, Question, Requirement, Resolution
-from registry.resolution.search import Preferences
-from registry.versions import parse_version
-from registry.wheels import locked_wheels
+from benchlock.registry.manifests import File, Image, Platform, files_of
+from benchlock.registry.metrics import DEFINITIONS
+from benchlock.registry.names import Kind
+from benchlock.registry.requests import Request
+from benchlock.registry.resolution.candidates import Candidate, Question, Requirement, Resolution
+from benchlock.registry.resolution.search import Preferences
+from benchlock.registry.versions import parse_version
+from benchlock.registry.wheels import locked_wheels
 
 Configurations = Mapping[Platform, bytes]
 """The configuration of each finished image, by the platform that refers to it."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
-from artifacts.store import BlobStore, read
-from registry.answerable import Chosen, check_answerable
-from registry.catalogue.contents import Contents
-from registry.file_facts import FileQuestions
-from registry.file_reading import read_file_facts
-from registry.lockfile import Lock, LockedHarness
-from registry.locking import admitted, build_lock, file_questions, question_of
-from registry.manifests import (
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.registry.answerable import Chosen, check_answerable
+from benchlock.registry.catalogue.contents import Contents
+from benchlock.registry.file_facts import FileQuestions
+from benchlock.registry.file_reading import read_file_facts
+from benchlock.registry.lockfile import Lock, LockedHarness
+from benchlock.registry.locking import admitted, build_lock, file_questions, question_of
+from benchlock.registry.manifests import (
     Dataset,
     Framework,
     Image,
@@ -27,19 +27,19 @@ from registry.manifests import (
     manifest_digest,
     parse_published,
 )
-from registry.names import Kind, Reference, parse_name
-from registry.requests import Request, parse_request
-from registry.resolution.candidates import Candidate, Need, Resolution
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.drafted import Drafted
-from registry.resolution.resolver import resolve
-from registry.resolution.search import Preferences, Search
-from registry.resolution.why import Why, why
-from registry.samples import check_index_labelled, check_labelled
-from registry.versions import parse_version
+from benchlock.registry.names import Kind, Reference, parse_name
+from benchlock.registry.requests import Request, parse_request
+from benchlock.registry.resolution.candidates import Candidate, Need, Resolution
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.drafted import Drafted
+from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.search import Preferences, Search
+from benchlock.registry.resolution.why import Why, why
+from benchlock.registry.samples import check_index_labelled, check_labelled
+from benchlock.registry.versions import parse_version
 
 if TYPE_CHECKING:
-    from registry.catalogue.catalogue import Catalogue
+    from benchlock.registry.catalogue.catalogue import Catalogue
 
 LookUp = Callable[[str, str, str], bytes]
 """The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""

@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from artifacts.digest import Digest, from_hex
-from registry.lockfile import Lock, LockedArtifact, LockedPlatform
-from registry.names import Kind
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.registry.lockfile import Lock, LockedArtifact, LockedPlatform
+from benchlock.registry.names import Kind
 
 Sort = Literal["manifest", "file", "tree", "wheels lock", "wheel", "configuration", "layer", "harness"]
 

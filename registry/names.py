@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Literal, NewType, get_args
 
-from artifacts.errors import InvalidInputError
-from registry.versions import Version, key, parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.versions import Version, key, parse_version
 
 Kind = Literal["model", "framework", "dataset", "image"]
 Name = NewType("Name", str)

@@ -13,10 +13,10 @@ from typing import Final, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from artifacts.errors import UnavailableError
-from artifacts.oci.documents import (
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.oci.documents import (
     MANIFEST,
     TITLE,
     OciDescriptor,
@@ -27,11 +27,11 @@ from artifacts.oci.documents import (
     encode,
     in_batches,
 )
-from artifacts.store import BlobStore
-from artifacts.trees import iterate_tree
-from registry.manifests import File, Manifest, Model, files_of
-from registry.manifests.identity import content, reference_of
-from registry.names import Kind, Reference
+from benchlock.artifacts.store import BlobStore
+from benchlock.artifacts.trees import iterate_tree
+from benchlock.registry.manifests import File, Manifest, Model, files_of
+from benchlock.registry.manifests.identity import content, reference_of
+from benchlock.registry.names import Kind, Reference
 
 CONFIG: Final = "application/vnd.benchlock.manifest.v1+json"
 ARTIFACTS: Final[Mapping[Kind, str]] = {

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, inspect
 
-from registry.conversion import UNKNOWN_MEMBER, find_member, is_valid
-from registry.problems import UnknownValueError
+from benchlock.registry.conversion import UNKNOWN_MEMBER, find_member, is_valid
+from benchlock.registry.problems import UnknownValueError
 
 
 class PartialObject:

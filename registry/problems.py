@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 
 MOST_PROBLEMS: Final = 1000
 """Problems that are kept of one look; what is wrong so often is told often enough."""

@@ -8,20 +8,20 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from artifacts.progress import SILENT, Progress
-from artifacts.rehearsal import rehearsing
-from artifacts.store import BlobStore
-from registry.catalogue.contents import Contents
-from registry.catalogue.entries import Provenance, Published
-from registry.drafts import Draft
-from registry.inspection.calls import InspectionTarget, inspect_version
-from registry.intake import Taken, take_in
-from registry.manifests import Manifest, files_of, manifest_digest
-from registry.manifests.identity import content as manifest_content
-from registry.manifests.identity import parse_published, reference_of, with_files
-from registry.packaging import name_version
-from registry.problems import EchoError, Problems
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import SILENT, Progress
+from benchlock.artifacts.rehearsal import rehearsing
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.catalogue.contents import Contents
+from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.drafts import Draft
+from benchlock.registry.inspection.calls import InspectionTarget, inspect_version
+from benchlock.registry.intake import Taken, take_in
+from benchlock.registry.manifests import Manifest, files_of, manifest_digest
+from benchlock.registry.manifests.identity import content as manifest_content
+from benchlock.registry.manifests.identity import parse_published, reference_of, with_files
+from benchlock.registry.packaging import name_version
+from benchlock.registry.problems import EchoError, Problems
 
 __all__ = ["Draft", "publish", "publish_all", "rehearse", "rehearse_all", "take"]
 

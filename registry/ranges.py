@@ -12,9 +12,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import ClassVar
 
-from registry import grammar
-from registry.grammar import LEAST, Alternative
-from registry.versions import Version, key, successor, version_of
+from benchlock.registry import grammar
+from benchlock.registry.grammar import LEAST, Alternative
+from benchlock.registry.versions import Version, key, successor, version_of
 
 _END = "~"
 """The key of no upper end: above every version's key, since those begin with a digit."""

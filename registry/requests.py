@@ -8,26 +8,26 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, inspect
 
-from artifacts.errors import InvalidInputError
-from artifacts.limits import REQUEST, TooLongError, check_document
-from registry.asking import (
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.limits import REQUEST, TooLongError, check_document
+from benchlock.registry.asking import (
     AskedAccelerator,
     AskedHardware,
     AskedLimits,
     AskedScenario,
     Asking,
 )
-from registry.constraints import Constraint
-from registry.conversion import convert
-from registry.hardware import KEYS, Hardware, Wanted
-from registry.hosts import CPU, AcceleratorCondition, HostConditions, parse_drivers, words
-from registry.manifests.identity import plain
-from registry.metrics import DEFINITIONS, check_metrics, expand
-from registry.names import Kind, parse_name
-from registry.partial import convert_known
-from registry.problems import Problems
-from registry.quantities import Amount, parse_bytes, parse_seconds
-from registry.yaml import Document, Place, read
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.conversion import convert
+from benchlock.registry.hardware import KEYS, Hardware, Wanted
+from benchlock.registry.hosts import CPU, AcceleratorCondition, HostConditions, parse_drivers, words
+from benchlock.registry.manifests.identity import plain
+from benchlock.registry.metrics import DEFINITIONS, check_metrics, expand
+from benchlock.registry.names import Kind, parse_name
+from benchlock.registry.partial import convert_known
+from benchlock.registry.problems import Problems
+from benchlock.registry.quantities import Amount, parse_bytes, parse_seconds
+from benchlock.registry.yaml import Document, Place, read
 
 _LEAST_MEMORY = 6 << 20
 _LEAST_PROCESSES = 2

@@ -7,11 +7,11 @@ from typing import BinaryIO
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.file_facts import ResampledField
-from registry.inspection.budgets import BUDGET, read_text_lines
-from registry.manifests import Dataset, Model, Split
-from registry.manifests.model import AudioInput, ImageInput, TensorInput, TextInput
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.file_facts import ResampledField
+from benchlock.registry.inspection.budgets import BUDGET, read_text_lines
+from benchlock.registry.manifests import Dataset, Model, Split
+from benchlock.registry.manifests.model import AudioInput, ImageInput, TensorInput, TextInput
 
 _LABEL, _MASK = "label", "mask"
 _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}

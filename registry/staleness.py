@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from artifacts.errors import UnknownNameError
-from registry.lockfile import Lock
-from registry.locking import preferences_of, question_of
-from registry.requests import Request, conditions_of
-from registry.resolution.candidates import Snapshot
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.resolver import resolve
-from registry.versions import parse_version
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.locking import preferences_of, question_of
+from benchlock.registry.requests import Request, conditions_of
+from benchlock.registry.resolution.candidates import Snapshot
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.versions import parse_version
 
 _RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
 """Keys of a request that choose versions and platforms: another text of them does no harm while the same answer it."""

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from msgspec import UNSET, structs
 
-from artifacts.digest import Descriptor, from_hex
-from artifacts.errors import UnknownNameError
-from artifacts.progress import SILENT, Progress
-from artifacts.store import BlobStore
-from registry.catalogue.contents import Contents
-from registry.catalogue.entries import Entry, Published
-from registry.manifests import Image, manifest_digest, with_files
-from registry.names import parse_name
-from registry.publishing import Draft, publish
-from registry.versions import parse_version
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.artifacts.progress import SILENT, Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.catalogue.contents import Contents
+from benchlock.registry.catalogue.entries import Entry, Published
+from benchlock.registry.manifests import Image, manifest_digest, with_files
+from benchlock.registry.names import parse_name
+from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.versions import parse_version
 
 
 def publish_successor(draft: Draft, store: BlobStore, catalogue: Contents, *, progress: Progress = SILENT) -> Published:

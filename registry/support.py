@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from registry.manifests.model import ImageInput, Model
-from registry.manifests.others import Image, Manifest
-from registry.requests import Request
+from benchlock.registry.manifests.model import ImageInput, Model
+from benchlock.registry.manifests.others import Image, Manifest
+from benchlock.registry.requests import Request
 
 _OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
 

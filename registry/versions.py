@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as UpstreamVersion
 from semver import Version
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 __all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "release_key", "successor", "version_of"]
 

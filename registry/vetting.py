@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from artifacts.digest import Descriptor, from_hex
-from artifacts.store import BlobStore
-from registry.inspection.calls import InspectionTarget, find_code, inspect_version
-from registry.manifests import Manifest, Model, files_of
-from registry.manifests.identity import reference_of
-from registry.problems import Problems
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.inspection.calls import InspectionTarget, find_code, inspect_version
+from benchlock.registry.manifests import Manifest, Model, files_of
+from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.problems import Problems
 
 _NOT_LOADED = ("code", "card", "labels", "vocabulary")
 """Roles of files that no framework reads: text, and code that says so."""

@@ -4,9 +4,9 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from registry import toml
-from registry.lockfile import LockedFile
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry import toml
+from benchlock.registry.lockfile import LockedFile
 
 
 @dataclass(frozen=True, slots=True)

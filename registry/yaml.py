@@ -26,8 +26,8 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from artifacts.errors import InvalidInputError
-from registry.scalars import GREATEST, NOT_FINITE, resolve
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.scalars import GREATEST, NOT_FINITE, resolve
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from api.wire.access import LogEntry, NewToken, TokenDocument
+    from benchlock.api.wire.access import LogEntry, NewToken, TokenDocument
 
 _TIME = "%Y-%m-%d %H:%M"
 
@@ -34,8 +34,8 @@ def token() -> None:
 @click.pass_obj
 def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: str) -> None:
     """Make a token and print it: once, on standard output, alone."""
-    from registry.access.scopes import Scopes  # noqa: PLC0415 - the help text needs none of it
-    from registry.access.tokens import parse_lifetime  # noqa: PLC0415
+    from benchlock.registry.access.scopes import Scopes  # noqa: PLC0415 - the help text needs none of it
+    from benchlock.registry.access.tokens import parse_lifetime  # noqa: PLC0415
 
     given = Scopes.parse(scopes)
     parse_lifetime(expires)
@@ -56,7 +56,7 @@ def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None
 
     Example: benchlock token rotate token/01m7zpsb9cmkr23pzwhqxxkrge > worker.token
     """
-    from registry.access.tokens import parse_grace, parse_lifetime, parse_token_id  # noqa: PLC0415
+    from benchlock.registry.access.tokens import parse_grace, parse_lifetime, parse_token_id  # noqa: PLC0415
 
     id_ = parse_token_id(token)
     parse_lifetime(expires)
@@ -81,7 +81,7 @@ def list_tokens(invocation: Invocation) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, token: str) -> None:
     """End a token before its time."""
-    from registry.access.tokens import parse_token_id  # noqa: PLC0415
+    from benchlock.registry.access.tokens import parse_token_id  # noqa: PLC0415
 
     id_ = parse_token_id(token)
     changed = invocation.access.revoke(id_)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.run_names import complete_run_id
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.run_names import complete_run_id
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from artifacts.store import BlobStore
-    from registry.catalogue.contents import Contents
-    from registry.catalogue.entries import Entry, Published
-    from registry.publishing import Draft
+    from benchlock.artifacts.store import BlobStore
+    from benchlock.registry.catalogue.contents import Contents
+    from benchlock.registry.catalogue.entries import Entry, Published
+    from benchlock.registry.publishing import Draft
 
 MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
@@ -45,8 +45,8 @@ TARGET = click.argument(
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
-    from registry.problems import Problems  # noqa: PLC0415
-    from registry.publishing import publish_all, rehearse_all  # noqa: PLC0415
+    from benchlock.registry.problems import Problems  # noqa: PLC0415
+    from benchlock.registry.publishing import publish_all, rehearse_all  # noqa: PLC0415
 
     problems, drafts, warnings = Problems(), list["Draft"](), list[str]()
     for path in paths:
@@ -74,7 +74,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 @contextmanager
 def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[Contents, BlobStore]]":
     """Open the catalogue and store of the registry; empty, temporary ones where there is none and none is created."""
-    from api.wiring import open_empty_registry  # noqa: PLC0415
+    from benchlock.api.wiring import open_empty_registry  # noqa: PLC0415
 
     registry = invocation.opened if creates else invocation.find_registry()
     if registry is not None:
@@ -86,15 +86,15 @@ def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[
 
 
 def _look_up_images(drafts: "Sequence[Draft]", store: "BlobStore") -> "list[Draft]":
-    from api.image_lookup import ask  # noqa: PLC0415
+    from benchlock.api.image_lookup import ask  # noqa: PLC0415
 
     return [replace(draft, ask=ask(store, output.say)) for draft in drafts]
 
 
 def read_draft(path: Path) -> "Draft":
     """The manifest at ``path``, or in the folder ``path``, read and checked."""
-    from api.wiring import source_access  # noqa: PLC0415
-    from registry import drafts  # noqa: PLC0415
+    from benchlock.api.wiring import source_access  # noqa: PLC0415
+    from benchlock.registry import drafts  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
     others = [] if file.exists() else _find_manifests(path)
@@ -151,7 +151,7 @@ def published_document(published: "Published") -> dict[str, Any]:
 @click.pass_obj
 def list_artifacts(invocation: Invocation, kind: str) -> None:
     """List what is published."""
-    from registry.names import parse_kind  # noqa: PLC0415
+    from benchlock.registry.names import parse_kind  # noqa: PLC0415
 
     entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None)
     if invocation.as_json:
@@ -186,7 +186,7 @@ def entry_document(entry: "Entry") -> dict[str, Any]:
 def show(invocation: Invocation, target: str) -> None:
     """Show an artifact's manifest, or a run with everything that was recorded."""
     if target.startswith(RUN_PREFIX):
-        from api.cli.runs_commands import show_run  # noqa: PLC0415
+        from benchlock.api.cli.runs_commands import show_run  # noqa: PLC0415
 
         show_run(invocation, target)
         return
@@ -195,7 +195,7 @@ def show(invocation: Invocation, target: str) -> None:
 
 
 def _refuse_lock(target: str) -> None:
-    from api.cli.lock_commands import ID_PREFIX  # noqa: PLC0415
+    from benchlock.api.cli.lock_commands import ID_PREFIX  # noqa: PLC0415
 
     if target.startswith(ID_PREFIX) or (target.endswith(".lock") and Path(target).is_file()):
         step = f"benchlock runs --lock {target} lists its runs, and show says of a run what was locked"
@@ -207,8 +207,8 @@ def _refuse_lock(target: str) -> None:
 
 
 def _show_artifact(invocation: Invocation, target: str) -> None:
-    from registry.cards import card_path, read_card  # noqa: PLC0415
-    from registry.manifests import plain  # noqa: PLC0415
+    from benchlock.registry.cards import card_path, read_card  # noqa: PLC0415
+    from benchlock.registry.manifests import plain  # noqa: PLC0415
 
     entry, versions = find(invocation, target)
     manifest = invocation.opened.catalogue.manifest(entry.reference)
@@ -242,9 +242,9 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
 
 def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
     """The newest version that ``target`` admits, and all versions of its name."""
-    from registry.catalogue.choosing import newest  # noqa: PLC0415
-    from registry.constraints import Constraint  # noqa: PLC0415
-    from registry.names import parse_target  # noqa: PLC0415
+    from benchlock.registry.catalogue.choosing import newest  # noqa: PLC0415
+    from benchlock.registry.constraints import Constraint  # noqa: PLC0415
+    from benchlock.registry.names import parse_target  # noqa: PLC0415
 
     kind, name, text = parse_target(target)
     versions = invocation.opened.catalogue.versions(kind, name)
@@ -259,11 +259,11 @@ def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]
 @click.pass_obj
 def get(invocation: Invocation, target: str, out: Path | None) -> None:
     """Write an artifact's files, or a run's predictions and samples, each verified."""
-    from registry.export import export  # noqa: PLC0415
+    from benchlock.registry.export import export  # noqa: PLC0415
 
     if target.startswith(RUN_PREFIX):
-        from evaluator.records.export import export_run  # noqa: PLC0415
-        from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+        from benchlock.evaluator.records.export import export_run  # noqa: PLC0415
+        from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
         run = invocation.opened.records.get(parse_run_id(target))
         folder = out or Path(target.replace("/", "-"))
@@ -287,7 +287,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
 @click.pass_obj
 def yank(invocation: Invocation, target: str, reason: str, *, undo: bool) -> None:
     """Hide a version from new resolutions; locks that name it still run."""
-    from registry.names import parse_reference  # noqa: PLC0415
+    from benchlock.registry.names import parse_reference  # noqa: PLC0415
 
     reference = parse_reference(target)
     catalogue = invocation.opened.catalogue

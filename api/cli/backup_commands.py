@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.faults import EXIT_INTEGRITY
-from artifacts.plurals import count_of
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.faults import EXIT_INTEGRITY
+from benchlock.artifacts.plurals import count_of
 
 if TYPE_CHECKING:
-    from api.backups import Copied
+    from benchlock.api.backups import Copied
 
 
 @click.command()
@@ -22,7 +22,7 @@ def backup(invocation: Invocation, folder: Path) -> None:
 
     Others may publish, run and serve meanwhile. A database on a server is dumped before, by pg_dump.
     """
-    from api.backups import back_up  # noqa: PLC0415 - rarely asked
+    from benchlock.api.backups import back_up  # noqa: PLC0415 - rarely asked
 
     _tell(invocation, folder, back_up(invocation.folder, folder, invocation.progress), "backed up")
 
@@ -36,8 +36,8 @@ def restore(invocation: Invocation, folder: Path) -> None:
     BENCHLOCK_DATABASE and BENCHLOCK_STORE say where its rows and blobs are; a database on a server must
     have its dump already.
     """
-    from api.backups import restore as restored  # noqa: PLC0415 - as above
-    from registry.catalogue.revisions import SchemaRevisionError  # noqa: PLC0415
+    from benchlock.api.backups import restore as restored  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.revisions import SchemaRevisionError  # noqa: PLC0415
 
     found = restored(invocation.registry, folder, invocation.progress)
     try:

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.artifacts_commands import RUN_PREFIX, published_document
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import read_lock
-from api.cli.output import say
-from api.cli.run_names import complete_run_id
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import RUN_PREFIX, published_document
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import read_lock
+from benchlock.api.cli.output import say
+from benchlock.api.cli.run_names import complete_run_id
 
 if TYPE_CHECKING:
-    from api.client.registry import Brought
-    from evaluator.records.runs import Run
-    from registry.lockfile import Lock
+    from benchlock.api.client.registry import Brought
+    from benchlock.evaluator.records.runs import Run
+    from benchlock.registry.lockfile import Lock
 
 
 @click.group(no_args_is_help=False)
@@ -38,8 +38,8 @@ def bundle() -> None:
 @click.pass_obj
 def create(invocation: Invocation, target: str, out: Path, platform: str) -> None:
     """Write a lock, and a run with its record, with every blob that they name."""
-    from evaluator.bundles import create_bundle  # noqa: PLC0415
-    from registry.bundled import not_brought  # noqa: PLC0415
+    from benchlock.evaluator.bundles import create_bundle  # noqa: PLC0415
+    from benchlock.registry.bundled import not_brought  # noqa: PLC0415
 
     lock, run = _named(invocation, target)
     created = create_bundle(out, lock, run, invocation.opened.store, invocation.progress, platform=platform)
@@ -72,7 +72,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
 
 def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
     """The lock that ``target`` names or whose run it names, and that run."""
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
     if not target.startswith(RUN_PREFIX):
         return read_lock(invocation, target), None
@@ -85,7 +85,7 @@ def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
     """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
-    from artifacts.bundles.reading import open_bundle  # noqa: PLC0415
+    from benchlock.artifacts.bundles.reading import open_bundle  # noqa: PLC0415
 
     with open_bundle(file):  # what is no bundle creates no registry
         pass

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from api.cli import output
-from api.cli.run_tables import figure, interval
-from evaluator.statistics.units import in_unit
-from registry.metrics import DEFINITIONS
+from benchlock.api.cli import output
+from benchlock.api.cli.run_tables import figure, interval
+from benchlock.evaluator.statistics.units import in_unit
+from benchlock.registry.metrics import DEFINITIONS
 
 if TYPE_CHECKING:
-    from evaluator.claims import Judged
+    from benchlock.evaluator.claims import Judged
 
 
 def print_claims(judged: "Sequence[Judged]") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from api.cli.invocation import Invocation
+from benchlock.api.cli.invocation import Invocation
 
 COMMANDS = {
     "publish": "artifacts_commands.publish",
@@ -56,7 +56,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(".")
-        command = getattr(import_module(f"api.cli.{module}"), name)
+        command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.artifacts_commands import RUN_PREFIX
-from api.cli.comparisons import comparison_document, print_comparison
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import read_lock
-from api.cli.output import say
-from api.cli.run_names import complete_run_ids
-from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
-from api.faults import EXIT_REFUSED
-from artifacts.errors import InvalidInputError, RefusedError
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import RUN_PREFIX
+from benchlock.api.cli.comparisons import comparison_document, print_comparison
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import read_lock
+from benchlock.api.cli.output import say
+from benchlock.api.cli.run_names import complete_run_ids
+from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
+from benchlock.api.faults import EXIT_REFUSED
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
-    from evaluator.comparing import Comparison
-    from evaluator.evidence.pairing import PredictionPairs
-    from evaluator.records.runs import Run
-    from registry.lockfile import Lock
+    from benchlock.evaluator.comparing import Comparison
+    from benchlock.evaluator.evidence.pairing import PredictionPairs
+    from benchlock.evaluator.records.runs import Run
+    from benchlock.registry.lockfile import Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) ->
         InvalidInputError: there is one alone, or an option is for runs that are yet to be made.
         RefusedError: they are not comparable.
     """
-    from evaluator.comparing import compare_runs  # noqa: PLC0415
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.comparing import compare_runs  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
     if asked.rounds is not None or asked.margin or asked.isolation or asked.allow_code:
         raise InvalidInputError(
@@ -118,7 +118,7 @@ def _interleaved(
     invocation: Invocation, targets: tuple[str, ...], asked: _Asked, margins: Mapping[str, float]
 ) -> "Comparison":
     """Runs made by turns, and told one by one."""
-    from evaluator.comparing import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
+    from benchlock.evaluator.comparing import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
 
     wanted, locks = parse_isolation(asked.isolation), [read_lock(invocation, text) for text in targets]
     stated = {**shared_margins(locks), **margins}
@@ -137,15 +137,15 @@ def _interleaved(
 
 def _pairs(invocation: Invocation) -> "PredictionPairs":
     """Return what compares runs sample by sample."""
-    from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
-    from evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
+    from benchlock.evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
 
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
 def _warn(run: "Run") -> None:
-    from evaluator.records.calls import unusable_times  # noqa: PLC0415
-    from evaluator.records.validity import validity_of  # noqa: PLC0415
+    from benchlock.evaluator.records.calls import unusable_times  # noqa: PLC0415
+    from benchlock.evaluator.records.validity import validity_of  # noqa: PLC0415
 
     if reason := unusable_times(run):
         say(f"warning: {reason}")

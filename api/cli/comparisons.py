@@ -4,20 +4,20 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from api.cli import output
-from api.cli.lock_commands import lock_document
-from api.cli.run_documents import run_document
-from api.cli.run_tables import figure, interval, mark
-from evaluator.records.calls import unusable_times
-from evaluator.records.validity import validity_of
-from evaluator.statistics.units import in_unit
+from benchlock.api.cli import output
+from benchlock.api.cli.lock_commands import lock_document
+from benchlock.api.cli.run_documents import run_document
+from benchlock.api.cli.run_tables import figure, interval, mark
+from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.statistics.units import in_unit
 
 if TYPE_CHECKING:
-    from evaluator.comparing import Arm, Comparison
-    from evaluator.statistics.equivalence import Finding
-    from evaluator.statistics.figures import Interval
-    from evaluator.statistics.pairing import PairedTest
-    from evaluator.statistics.repeats import Ratio
+    from benchlock.evaluator.comparing import Arm, Comparison
+    from benchlock.evaluator.statistics.equivalence import Finding
+    from benchlock.evaluator.statistics.figures import Interval
+    from benchlock.evaluator.statistics.pairing import PairedTest
+    from benchlock.evaluator.statistics.repeats import Ratio
 
 
 def comparison_document(found: "Comparison") -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _flagged(arm: "Arm") -> str:
 
 
 def _cells(arm: "Arm") -> dict[str, str]:
-    from evaluator.statistics.repeats import centre, is_exact, over_runs  # noqa: PLC0415 - numpy
+    from benchlock.evaluator.statistics.repeats import centre, is_exact, over_runs  # noqa: PLC0415 - numpy
 
     shown = {}
     for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:

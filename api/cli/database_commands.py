@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.faults import EXIT_REFUSED
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.faults import EXIT_REFUSED
 
 if TYPE_CHECKING:
-    from api.upgrades import SchemaChange
+    from benchlock.api.upgrades import SchemaChange
 
 _BACKUP_MADE = "Confirm that you have a backup, and make none. Required for a database on a server."
 
@@ -30,7 +30,7 @@ def create(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db create
     """
-    from migrations import HEAD  # noqa: PLC0415 - the help text needs no SQL
+    from benchlock.migrations import HEAD  # noqa: PLC0415 - the help text needs no SQL
 
     home = str(invocation.folder.home)
     if invocation.as_json:
@@ -46,9 +46,9 @@ def current(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db current
     """
-    from api.upgrades import current_revision  # noqa: PLC0415 - as above
-    from api.wiring import folder_of  # noqa: PLC0415
-    from migrations import HEAD  # noqa: PLC0415
+    from benchlock.api.upgrades import current_revision  # noqa: PLC0415 - as above
+    from benchlock.api.wiring import folder_of  # noqa: PLC0415
+    from benchlock.migrations import HEAD  # noqa: PLC0415
 
     revision = current_revision(folder_of(invocation.registry))
     if invocation.as_json:
@@ -66,9 +66,9 @@ def check(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db check
     """
-    from api.upgrades import schema_differences  # noqa: PLC0415 - as above
-    from api.wiring import folder_of  # noqa: PLC0415
-    from migrations import HEAD  # noqa: PLC0415
+    from benchlock.api.upgrades import schema_differences  # noqa: PLC0415 - as above
+    from benchlock.api.wiring import folder_of  # noqa: PLC0415
+    from benchlock.migrations import HEAD  # noqa: PLC0415
 
     differences = schema_differences(folder_of(invocation.registry))
     if invocation.as_json:
@@ -93,8 +93,8 @@ def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None
 
     Example: benchlock --registry /srv/registry db upgrade
     """
-    from api.upgrades import upgrade_registry, upgrade_statements  # noqa: PLC0415 - as above
-    from api.wiring import folder_of, now  # noqa: PLC0415
+    from benchlock.api.upgrades import upgrade_registry, upgrade_statements  # noqa: PLC0415 - as above
+    from benchlock.api.wiring import folder_of, now  # noqa: PLC0415
 
     home = folder_of(invocation.registry)
     if not dry_run:
@@ -119,8 +119,8 @@ def downgrade(invocation: Invocation, target: str, *, backup_made: bool) -> None
 
     Example: benchlock --registry /srv/registry db downgrade --to 0012
     """
-    from api.upgrades import downgrade_registry  # noqa: PLC0415 - as above
-    from api.wiring import folder_of, now  # noqa: PLC0415
+    from benchlock.api.upgrades import downgrade_registry  # noqa: PLC0415 - as above
+    from benchlock.api.wiring import folder_of, now  # noqa: PLC0415
 
     _print_change(invocation, downgrade_registry(folder_of(invocation.registry), target, now, backup_made=backup_made))
 

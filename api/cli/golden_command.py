@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import UNSET
 
-from api.cli import output
-from api.cli.artifacts_commands import find, read_draft
-from api.cli.golden_tables import golden_lines, golden_summary
-from api.cli.invocation import Invocation
-from api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
-from artifacts.drafts import new_file
-from artifacts.errors import InvalidInputError, RefusedError, UnavailableError
-from artifacts.plurals import count_of
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import find, read_draft
+from benchlock.api.cli.golden_tables import golden_lines, golden_summary
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.plurals import count_of
 
 if TYPE_CHECKING:
-    from api.goldens import Wanted
-    from evaluator.goldens import Answered
-    from evaluator.runner.trial import Trial
-    from registry.manifests import Model
+    from benchlock.api.goldens import Wanted
+    from benchlock.evaluator.goldens import Answered
+    from benchlock.evaluator.runner.trial import Trial
+    from benchlock.registry.manifests import Model
 
 GOLDEN = "golden.npz"
 _SAMPLES = 4
@@ -75,7 +75,7 @@ def golden(
     **options: Any,  # noqa: ANN401 - of several types
 ) -> None:
     """Make a model's golden tensors, or check them."""
-    from api.goldens import Wanted, golden_source, model_of  # noqa: PLC0415
+    from benchlock.api.goldens import Wanted, golden_source, model_of  # noqa: PLC0415
 
     draft = read_draft(manifest)
     model_of(draft)
@@ -117,7 +117,7 @@ def _claimed(model: "Model") -> dict[str, str]:
 
 
 def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None:
-    from api.goldens import try_golden  # noqa: PLC0415
+    from benchlock.api.goldens import try_golden  # noqa: PLC0415
 
     path = wanted.draft.path
     if source is None or not _is_there(path, source):
@@ -139,10 +139,10 @@ def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None
 
 
 def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: Mapping[str, Any]) -> None:
-    from api.goldens import find_split, golden_source, model_of, try_golden, without_golden  # noqa: PLC0415
-    from evaluator.goldens import answered, claimed_top1, doubt  # noqa: PLC0415
-    from evaluator.runner.trial import Making  # noqa: PLC0415
-    from registry.locks import is_labelled  # noqa: PLC0415
+    from benchlock.api.goldens import find_split, golden_source, model_of, try_golden, without_golden  # noqa: PLC0415
+    from benchlock.evaluator.goldens import answered, claimed_top1, doubt  # noqa: PLC0415
+    from benchlock.evaluator.runner.trial import Making  # noqa: PLC0415
+    from benchlock.registry.locks import is_labelled  # noqa: PLC0415
 
     draft, force = wanted.draft, options["force"]
     model, claims = model_of(draft), tuple[float, ...]()
@@ -212,7 +212,7 @@ def _refuse_failed(done: "Trial", path: Path) -> None:
 def _print_made(
     invocation: Invocation, places: tuple[Path, Path, str], model: "Model", done: "Trial", found: "Answered | None"
 ) -> None:
-    from evaluator.goldens import suggested_tolerance  # noqa: PLC0415
+    from benchlock.evaluator.goldens import suggested_tolerance  # noqa: PLC0415
 
     manifest, target, of = places
     lacking = {

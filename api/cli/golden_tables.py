@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from artifacts.plurals import count_of
+from benchlock.artifacts.plurals import count_of
 
 
 def golden_summary(report: Mapping[str, object]) -> str:

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.artifacts_commands import published_document, published_line
-from api.cli.invocation import Invocation
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import published_document, published_line
+from benchlock.api.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from evaluator.images.build import BuiltImage
-    from registry.publishing import Draft
+    from benchlock.evaluator.images.build import BuiltImage
+    from benchlock.registry.publishing import Draft
 
 
 @click.group(no_args_is_help=False)
@@ -42,12 +42,12 @@ def build(  # noqa: PLR0913 - the options of a command
     no_layers: bool,
 ) -> None:
     """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
-    from api.image_lookup import connect  # noqa: PLC0415
-    from evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
-    from evaluator.images.remote_base import parse_base  # noqa: PLC0415
-    from evaluator.images.wheels import IndexOptions  # noqa: PLC0415
-    from evaluator.images.workspaces import workspace  # noqa: PLC0415
-    from registry.succession import publish_if_missing, publish_successor  # noqa: PLC0415
+    from benchlock.api.image_lookup import connect  # noqa: PLC0415
+    from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
+    from benchlock.evaluator.images.remote_base import parse_base  # noqa: PLC0415
+    from benchlock.evaluator.images.wheels import IndexOptions  # noqa: PLC0415
+    from benchlock.evaluator.images.workspaces import workspace  # noqa: PLC0415
+    from benchlock.registry.succession import publish_if_missing, publish_successor  # noqa: PLC0415
 
     registry = invocation.opened
     options = BuildOptions(
@@ -76,8 +76,8 @@ def build(  # noqa: PLR0913 - the options of a command
 
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
     """The manifests as drafts whose relative sources start in the build's folder."""
-    from registry.manifests import plain  # noqa: PLC0415
-    from registry.publishing import Draft  # noqa: PLC0415
+    from benchlock.registry.manifests import plain  # noqa: PLC0415
+    from benchlock.registry.publishing import Draft  # noqa: PLC0415
 
     image, framework = (
         Draft(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.todos import todo_lines
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.todos import todo_lines
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from registry.importing.mlmodelscope import Imported, NotImported
+    from benchlock.registry.importing.mlmodelscope import Imported, NotImported
 
     Results = dict[Path, Imported | NotImported]
 
@@ -43,7 +43,7 @@ def importing() -> None:
 @click.pass_obj
 def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force: bool) -> None:
     """Write MLModelScope manifests in the native form, and list per file what an author must finish."""
-    from registry.importing.mlmodelscope import Imported, NotImported, import_all  # noqa: PLC0415
+    from benchlock.registry.importing.mlmodelscope import Imported, NotImported, import_all  # noqa: PLC0415
 
     files = [path] if not path.is_dir() else list(_files(path))
     called = {(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix(): file for file in files}
@@ -84,7 +84,7 @@ def _bytes(file: Path) -> bytes | InvalidInputError:
 
 def _nothing(path: Path, results: "Results") -> InvalidInputError:
     """Why nothing was written: what is wrong with the one file, or how many of a folder are no manifests."""
-    from registry.importing.mlmodelscope import NotImported  # noqa: PLC0415
+    from benchlock.registry.importing.mlmodelscope import NotImported  # noqa: PLC0415
 
     errors = [found.error for found in results.values() if isinstance(found, NotImported)]
     if len(errors) == 1 and not path.is_dir():
@@ -131,7 +131,7 @@ def _write(texts: dict[Path, str], *, force: bool) -> None:
 
 
 def _outcome(found: "Imported | NotImported") -> str:
-    from registry.importing.mlmodelscope import Imported  # noqa: PLC0415
+    from benchlock.registry.importing.mlmodelscope import Imported  # noqa: PLC0415
 
     if isinstance(found, Imported):
         return "written"
@@ -139,7 +139,7 @@ def _outcome(found: "Imported | NotImported") -> str:
 
 
 def _document(results: "Results", targets: dict[Path, Path]) -> dict[str, Any]:
-    from registry.importing.mlmodelscope import Imported  # noqa: PLC0415
+    from benchlock.registry.importing.mlmodelscope import Imported  # noqa: PLC0415
 
     outcomes = [_outcome(found) for found in results.values()]
     files = []
@@ -159,7 +159,7 @@ def _document(results: "Results", targets: dict[Path, Path]) -> dict[str, Any]:
 
 
 def _print(results: "Results", targets: dict[Path, Path]) -> None:
-    from registry.importing.mlmodelscope import Imported  # noqa: PLC0415
+    from benchlock.registry.importing.mlmodelscope import Imported  # noqa: PLC0415
 
     outcomes = [_outcome(found) for found in results.values()]
     for file, found in results.items():

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.todos import todo_lines
-from artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.todos import todo_lines
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from registry.outlining.outlined import Outlined
+    from benchlock.registry.outlining.outlined import Outlined
 
 MANIFEST = "manifest.yaml"
 
@@ -32,8 +32,8 @@ MANIFEST = "manifest.yaml"
 @click.pass_obj
 def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
     """Write a commented manifest from what can be read in a file."""
-    from registry.names import parse_kind  # noqa: PLC0415
-    from registry.outlining.outlined import outlined  # noqa: PLC0415
+    from benchlock.registry.names import parse_kind  # noqa: PLC0415
+    from benchlock.registry.outlining.outlined import outlined  # noqa: PLC0415
 
     wanted, given = parse_kind(kind), None if file is None else file.absolute()
     target = _target(given, out)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli.output import Bars, say
+from benchlock.api.cli.output import Bars, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client.access import Access
-    from api.client.registry import Registry
-    from api.wiring import Registry as Folder
+    from benchlock.api.client.access import Access
+    from benchlock.api.client.registry import Registry
+    from benchlock.api.wiring import Registry as Folder
 
 
 CREATING = frozenset({"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"})
@@ -41,10 +41,10 @@ class Invocation:
     def opened(self) -> "Registry":
         """The registry, opened; where it is a folder, abandoned runs are recorded."""
         if "://" in self.registry:
-            from api.client.opening import open_remote  # noqa: PLC0415 - most registries are folders
+            from benchlock.api.client.opening import open_remote  # noqa: PLC0415 - most registries are folders
 
             return open_remote(self.registry, say, self.progress)
-        from api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
+        from benchlock.api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
 
         return EmbeddedRegistry(self.folder)
 
@@ -52,9 +52,9 @@ class Invocation:
         """Open the registry, and create none; None where its folder has none."""
         if "://" in self.registry:
             return self.opened
-        from api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - see above
-        from api.databases import RegistryNotFoundError  # noqa: PLC0415 - see above
-        from api.wiring import open_registry  # noqa: PLC0415 - see above
+        from benchlock.api.client.embedded import EmbeddedRegistry  # noqa: PLC0415 - see above
+        from benchlock.api.databases import RegistryNotFoundError  # noqa: PLC0415 - see above
+        from benchlock.api.wiring import open_registry  # noqa: PLC0415 - see above
 
         try:
             return EmbeddedRegistry(open_registry(self.registry, say, self.progress, create=False))
@@ -76,15 +76,15 @@ class Invocation:
         Raises:
             UnknownNameError: As for ``folder``.
         """
-        from api.wiring import open_registry  # noqa: PLC0415 - see above
+        from benchlock.api.wiring import open_registry  # noqa: PLC0415 - see above
 
         return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING)
 
     @cached_property
     def access(self) -> "Access":
         """Who may do what in the registry, and who did what."""
-        from api.client.access import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
-        from api.client.remote import RemoteRegistry  # noqa: PLC0415
+        from benchlock.api.client.access import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
+        from benchlock.api.client.remote import RemoteRegistry  # noqa: PLC0415
 
         if "://" not in self.registry:
             return EmbeddedAccess(self.folder)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from artifacts.plurals import count_of
-from evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
-from registry.ids import is_id
+from benchlock.artifacts.plurals import count_of
+from benchlock.evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
+from benchlock.registry.ids import is_id
 
 _SKEW_SHOWN = 5.0
 """Seconds by which clocks differ, at least, for a table to say so."""

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.artifacts_commands import read_text
-from api.cli.invocation import Invocation
-from api.cli.output import say, say_lines
-from api.faults import EXIT_REFUSED
-from artifacts.drafts import new_file
-from artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import read_text
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.output import say, say_lines
+from benchlock.api.faults import EXIT_REFUSED
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from registry.lockfile import Lock
-    from registry.names import Kind
-    from registry.requests import Request
-    from registry.resolution.candidates import Resolution
+    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.names import Kind
+    from benchlock.registry.requests import Request
+    from benchlock.registry.resolution.candidates import Resolution
 
 ID_PREFIX = "sha256:"
 _YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
@@ -57,8 +57,8 @@ def resolution_document(resolution: "Resolution") -> dict[str, Any]:
 
 def read_request(path: Path, as_of: str) -> "Request":
     """The request in a file, at a time if one is given."""
-    from registry.requests import parse_request  # noqa: PLC0415
-    from registry.requests import read_request as read  # noqa: PLC0415
+    from benchlock.registry.requests import parse_request  # noqa: PLC0415
+    from benchlock.registry.requests import read_request as read  # noqa: PLC0415
 
     text = read_text(path, next_step="name a request file")
     if _LOCK_ID.search(text):
@@ -82,8 +82,8 @@ def lock(
     invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
-    from registry.lockfile import dump  # noqa: PLC0415
-    from registry.locking import preferences_of  # noqa: PLC0415
+    from benchlock.registry.lockfile import dump  # noqa: PLC0415
+    from benchlock.registry.locking import preferences_of  # noqa: PLC0415
 
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
@@ -113,7 +113,7 @@ def _upgraded(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> 
     Raises:
         InvalidInputError: a constraint is given too, or there is no lock that could be upgraded.
     """
-    from registry.names import parse_target  # noqa: PLC0415
+    from benchlock.registry.names import parse_target  # noqa: PLC0415
 
     moved: list[tuple[Kind, str]] = []
     for target in targets:
@@ -139,8 +139,8 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> lis
     if made.id == replaced.id:
         say("nothing changed")
         return []
-    from registry.difference import diff as difference  # noqa: PLC0415
-    from registry.locks import known_manifests  # noqa: PLC0415
+    from benchlock.registry.difference import diff as difference  # noqa: PLC0415
+    from benchlock.registry.locks import known_manifests  # noqa: PLC0415
 
     changes = difference(replaced, made, known_manifests([replaced, made], invocation.opened.store))
     before = replaced.artifacts()
@@ -199,7 +199,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
 
 def read_lock(invocation: Invocation, text: str) -> "Lock":
     """The lock in the file ``text``, or in the registry under the id that begins so; its warnings are said."""
-    from registry.lockfile import load  # noqa: PLC0415
+    from benchlock.registry.lockfile import load  # noqa: PLC0415
 
     if text.startswith(ID_PREFIX):
         catalogue = invocation.opened.catalogue
@@ -226,8 +226,8 @@ def read_question(invocation: Invocation, text: str) -> "Lock | Request":
 @click.pass_obj
 def diff(invocation: Invocation, before: str, after: str) -> None:
     """Say what changed from one lock to another, by artifact."""
-    from registry.difference import diff as difference  # noqa: PLC0415
-    from registry.locks import known_manifests  # noqa: PLC0415
+    from benchlock.registry.difference import diff as difference  # noqa: PLC0415
+    from benchlock.registry.locks import known_manifests  # noqa: PLC0415
 
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))

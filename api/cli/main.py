@@ -6,9 +6,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
-from api.cli.output import show_error
-from api.faults import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.api.cli.output import show_error
+from benchlock.api.faults import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from click import ClickException
@@ -31,7 +31,7 @@ def main() -> None:
     The version is answered before anything is imported that the answer does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from api.build import this_build  # noqa: PLC0415 - see above
+        from benchlock.api.build import this_build  # noqa: PLC0415 - see above
 
         build = this_build()
         sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
     import click  # noqa: PLC0415 - the version needs none of it
 
-    from api.cli.commands import benchlock  # noqa: PLC0415
+    from benchlock.api.cli.commands import benchlock  # noqa: PLC0415
 
     words = arguments or ["--help"]
     try:

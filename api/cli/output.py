@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from artifacts.errors import BenchlockError
-from artifacts.escaping import escape_json, escape_line
-from artifacts.progress import Advance
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.escaping import escape_json, escape_line
+from benchlock.artifacts.progress import Advance
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import read_question
-from api.cli.output import say
-from api.faults import EXIT_REFUSED
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import read_question
+from benchlock.api.cli.output import say
+from benchlock.api.faults import EXIT_REFUSED
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from evaluator.dispatch.queue import Queue
-    from evaluator.dispatch.states import JobState
-    from evaluator.records.runs import Isolation
+    from benchlock.evaluator.dispatch.queue import Queue
+    from benchlock.evaluator.dispatch.states import JobState
+    from benchlock.evaluator.records.runs import Isolation
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, or the ID alone.")
@@ -28,7 +28,7 @@ JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, o
 @click.pass_obj
 def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
     """Take jobs from the registry's queue and measure them here, one at a time, in containers."""
-    from api.dispatching import Permits, build_agent, is_remote, reach_agent  # noqa: PLC0415
+    from benchlock.api.dispatching import Permits, build_agent, is_remote, reach_agent  # noqa: PLC0415
 
     if allow_code and not processes:
         raise InvalidInputError(
@@ -55,7 +55,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
     """List the jobs of the queue, newest first, or show one."""
-    from api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
 
     queue = open_queue(invocation)
     found = [queue.job(job_named(job))] if job else queue.jobs(state=state, limit=limit)
@@ -74,7 +74,7 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
     """End a job: at once where no machine has it, else as soon as its worker hears of it."""
-    from api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
 
     found = open_queue(invocation).cancel(job_named(job))
     if invocation.as_json:
@@ -91,7 +91,7 @@ def cancel(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
-    from api.cli.job_documents import explanation_document, job_named  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import explanation_document, job_named  # noqa: PLC0415
 
     found = open_queue(invocation).explain(job_named(job))
     if invocation.as_json:
@@ -109,8 +109,8 @@ def explain(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
     """List the machines of the queue; drain one, or resume it."""
-    from api.cli.job_documents import machine_document, machine_state, machine_trouble, machine_words  # noqa: PLC0415
-    from evaluator.dispatch.queue import MachineId  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import machine_document, machine_state, machine_trouble, machine_words  # noqa: PLC0415
+    from benchlock.evaluator.dispatch.queue import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
     if bool(machine) != (bool(drain) != resume):
@@ -127,8 +127,8 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
 
 def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
     """Leave a lock, or a request, to the queue's machines; what no machine can take is said at once."""
-    from api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from registry.requests import Request  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import explanation_document  # noqa: PLC0415
+    from benchlock.registry.requests import Request  # noqa: PLC0415
 
     asked = read_question(invocation, target)
     found = invocation.opened.leave(asked, isolation, allow_code=allow_code)
@@ -143,7 +143,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
 
 def open_queue(invocation: Invocation) -> "Queue":
     """The queue of the registry that the command is for."""
-    from api.dispatching import is_remote, reach_queue  # noqa: PLC0415
-    from api.dispatching import open_queue as opened  # noqa: PLC0415
+    from benchlock.api.dispatching import is_remote, reach_queue  # noqa: PLC0415
+    from benchlock.api.dispatching import open_queue as opened  # noqa: PLC0415
 
     return reach_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)

@@ -5,27 +5,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.artifacts_commands import RUN_PREFIX
-from api.cli.claim_tables import print_claims
-from api.cli.comparisons import finding_document
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import read_lock
-from api.cli.output import say
-from api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
-from api.cli.run_names import complete_run_id
-from api.cli.run_tables import print_outcome, print_repetition, print_wall
-from api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
-from api.cli.runs_commands import answer_document, claims, find_warnings, print_answer
-from api.faults import EXIT_REFUSED
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli import output
+from benchlock.api.cli.artifacts_commands import RUN_PREFIX
+from benchlock.api.cli.claim_tables import print_claims
+from benchlock.api.cli.comparisons import finding_document
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import read_lock
+from benchlock.api.cli.output import say
+from benchlock.api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
+from benchlock.api.cli.run_names import complete_run_id
+from benchlock.api.cli.run_tables import print_outcome, print_repetition, print_wall
+from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
+from benchlock.api.cli.runs_commands import answer_document, claims, find_warnings, print_answer
+from benchlock.api.faults import EXIT_REFUSED
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.records.runs import Run
-    from evaluator.records.verdicts import Verdict
-    from registry.lockfile import Lock
+    from benchlock.evaluator.records.runs import Run
+    from benchlock.evaluator.records.verdicts import Verdict
+    from benchlock.registry.lockfile import Lock
 
 
 @click.command()
@@ -53,7 +53,7 @@ def run(
     if shares and repeat is None:
         raise InvalidInputError("--until needs a most of runs", where="--until", next_step="add --repeat 20")
     if is_left:
-        from api.cli.queue_commands import submit  # noqa: PLC0415
+        from benchlock.api.cli.queue_commands import submit  # noqa: PLC0415
 
         if repeat is not None:
             raise InvalidInputError(
@@ -61,7 +61,7 @@ def run(
             )
         submit(invocation, lock, wanted, allow_code=allow_code)
         return
-    from evaluator.runner.wall import WallClock, process_start  # noqa: PLC0415
+    from benchlock.evaluator.runner.wall import WallClock, process_start  # noqa: PLC0415
 
     clock = WallClock(process_start())
     clock.begin("startup")
@@ -95,7 +95,7 @@ def _repeat(
     most: int,
 ) -> None:
     """Run it several times, and say of each figure how closely it is known."""
-    from evaluator.repeating import check_wanted, repeat  # noqa: PLC0415
+    from benchlock.evaluator.repeating import check_wanted, repeat  # noqa: PLC0415
 
     check_wanted(lock, wanted, most)
 
@@ -152,7 +152,7 @@ def rerun(
     invocation: Invocation, target: str, against: str, repeat: int | None, isolation: str, *, allow_code: bool
 ) -> None:
     """Run a lock again and say whether the claim holds."""
-    from evaluator.rerunning import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
+    from benchlock.evaluator.rerunning import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
 
     original, lock, skipped = _original(invocation, target, against)
     for sentence in skipped:
@@ -184,8 +184,8 @@ def rerun(
 
 def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """The run to compare with, the lock to run again, and which later runs cannot be compared with."""
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
-    from evaluator.rerunning import find_latest_done  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.rerunning import find_latest_done  # noqa: PLC0415
 
     records = invocation.opened.records
     if target.startswith(RUN_PREFIX):

@@ -4,16 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evaluator.records.calls import calls_of, unusable_times
-from evaluator.records.observed import observed_of
-from evaluator.records.runs import Run
-from evaluator.records.validity import validity_of
-from evaluator.statistics.figures import Metric
-from registry.metrics import is_bracketed, is_quality
+from benchlock.evaluator.records.calls import calls_of, unusable_times
+from benchlock.evaluator.records.observed import observed_of
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.registry.metrics import is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from evaluator.claims import Judged
-    from evaluator.repeating import Repetition
+    from benchlock.evaluator.claims import Judged
+    from benchlock.evaluator.repeating import Repetition
 
 
 def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 import click
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 _PREFIX = "run/"
 _DIGITS = 26
@@ -19,7 +19,7 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
     Raises:
         InvalidInputError: Several runs begin with them.
     """
-    from registry.ids import is_id  # noqa: PLC0415 - the help text needs none of it
+    from benchlock.registry.ids import is_id  # noqa: PLC0415 - the help text needs none of it
 
     if not _BEGINNING.fullmatch(value):
         return f"{_PREFIX}{value}" if is_id(value) else value

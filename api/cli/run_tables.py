@@ -5,23 +5,23 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from api.cli import output
-from api.cli.golden_tables import golden_lines, golden_summary
-from artifacts.digest import Digest
-from artifacts.escaping import escape_line
-from artifacts.plurals import count_of
-from evaluator.harness_releases import is_released
-from evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
-from evaluator.records.observed import Observed, observed_of
-from evaluator.records.runs import DamagedRun, Run, RunEnd
-from evaluator.records.validity import validity_of
-from evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
-from evaluator.statistics.units import duration, in_unit
-from registry.metrics import is_bracketed, is_quality
+from benchlock.api.cli import output
+from benchlock.api.cli.golden_tables import golden_lines, golden_summary
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.escaping import escape_line
+from benchlock.artifacts.plurals import count_of
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
+from benchlock.evaluator.records.observed import Observed, observed_of
+from benchlock.evaluator.records.runs import DamagedRun, Run, RunEnd
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
+from benchlock.evaluator.statistics.units import duration, in_unit
+from benchlock.registry.metrics import is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from evaluator.repeating import Repetition
-    from registry.lockfile import Lock
+    from benchlock.evaluator.repeating import Repetition
+    from benchlock.registry.lockfile import Lock
 
 _WIDTH = 100
 _HEADLINE = 3

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.invocation import Invocation
-from api.cli.output import say
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.output import say
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from evaluator.records.runs import Isolation, Run
-    from evaluator.runner.wall import WallClock
-    from registry.lockfile import Lock
+    from benchlock.evaluator.records.runs import Isolation, Run
+    from benchlock.evaluator.runner.wall import WallClock
+    from benchlock.registry.lockfile import Lock
 
 ISOLATION = click.option(
     "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
@@ -74,8 +74,8 @@ def execute(
         part_of: As ``Runner.run`` says.
         clock: Counts where the time goes.
     """
-    from api.wiring import build_runner  # noqa: PLC0415
-    from evaluator.runner.wall import WallClock  # noqa: PLC0415
+    from benchlock.api.wiring import build_runner  # noqa: PLC0415
+    from benchlock.evaluator.runner.wall import WallClock  # noqa: PLC0415
 
     clock = clock or WallClock()
     with clock.part("registry"):

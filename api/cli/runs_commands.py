@@ -4,24 +4,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.claim_tables import print_claims
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import lock_document, read_lock
-from api.cli.output import say
-from api.cli.run_documents import claim_document, run_document
-from api.cli.run_names import complete_run_id
-from api.cli.run_tables import print_outcome, print_run, print_runs
-from api.faults import EXIT_INTEGRITY
-from artifacts.errors import BenchlockError
-from artifacts.store import read
-from evaluator.harness_releases import is_released
+from benchlock.api.cli import output
+from benchlock.api.cli.claim_tables import print_claims
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import lock_document, read_lock
+from benchlock.api.cli.output import say
+from benchlock.api.cli.run_documents import claim_document, run_document
+from benchlock.api.cli.run_names import complete_run_id
+from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
+from benchlock.api.faults import EXIT_INTEGRITY
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.store import read
+from benchlock.evaluator.harness_releases import is_released
 
 if TYPE_CHECKING:
-    from evaluator.claims import Judged
-    from evaluator.records.runs import Run
-    from evaluator.repeating import Repetition
-    from registry.lockfile import Lock
+    from benchlock.evaluator.claims import Judged
+    from benchlock.evaluator.records.runs import Run
+    from benchlock.evaluator.repeating import Repetition
+    from benchlock.registry.lockfile import Lock
 
 
 @click.command()
@@ -35,7 +35,7 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
     A run whose record is damaged is listed without its figures, and the command exits with 4.
     """
-    from evaluator.records.runs import DamagedRun, Run  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import DamagedRun, Run  # noqa: PLC0415
 
     wanted = read_lock(invocation, lock).id if lock else None
     entries = invocation.opened.records.list_entries(lock=wanted, limit=limit)
@@ -65,7 +65,7 @@ def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
 
     Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
     """
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
     id_, records = parse_run_id(run), invocation.opened.records
     changed = records.unhide(id_) if undo else records.hide(id_, reason)
@@ -94,7 +94,7 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
 
 def show_run(invocation: Invocation, target: str) -> None:
     """Show a run with everything that was recorded; exits with 4 where its figures are not verified."""
-    from evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
 
     run = invocation.opened.records.get(parse_run_id(target))
     lock = read_lock(invocation, run.start.lock)
@@ -133,7 +133,7 @@ def claims(
 
     Of a ``repetition`` the figures are over all its runs, of which ``run`` is the last.
     """
-    from evaluator.claims import claims_of  # noqa: PLC0415
+    from benchlock.evaluator.claims import claims_of  # noqa: PLC0415
 
     metrics = None if repetition is None else tuple(one.metric for one in repetition.metrics)
     among = () if repetition is None else repetition.runs
@@ -146,7 +146,7 @@ def claims(
 
 def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str, ...]:
     """Return what is odd about the answers of a run; nothing if its blobs cannot be read."""
-    from evaluator.guessing import find_guessing  # noqa: PLC0415
+    from benchlock.evaluator.guessing import find_guessing  # noqa: PLC0415
 
     try:
         reason = find_guessing(lock, run, invocation.opened.store)

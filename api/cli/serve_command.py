@@ -2,8 +2,8 @@
 
 import click
 
-from api.cli.invocation import Invocation
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli.invocation import Invocation
+from benchlock.artifacts.errors import InvalidInputError
 
 _PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such a one says who asks. May be repeated."
 
@@ -16,13 +16,13 @@ _PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such 
 @click.pass_obj
 def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
     """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
-    from api.http.app import create_app  # noqa: PLC0415 - no other command needs a server
-    from api.http.guards import Open, is_loopback  # noqa: PLC0415
-    from api.http.logs import log, log_to_stderr  # noqa: PLC0415
-    from api.http.serving import serve as serve_app  # noqa: PLC0415
-    from api.instances import running_service  # noqa: PLC0415
-    from api.wiring import now, open_tokens  # noqa: PLC0415
-    from registry.access.gate import Gate  # noqa: PLC0415
+    from benchlock.api.http.app import create_app  # noqa: PLC0415 - no other command needs a server
+    from benchlock.api.http.guards import Open, is_loopback  # noqa: PLC0415
+    from benchlock.api.http.logs import log, log_to_stderr  # noqa: PLC0415
+    from benchlock.api.http.serving import serve as serve_app  # noqa: PLC0415
+    from benchlock.api.instances import running_service  # noqa: PLC0415
+    from benchlock.api.wiring import now, open_tokens  # noqa: PLC0415
+    from benchlock.registry.access.gate import Gate  # noqa: PLC0415
 
     log_to_stderr()
     if is_open and not is_loopback(host):

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.run_names import complete_run_ids
-from api.faults import EXIT_INTEGRITY
-from artifacts.errors import IntegrityError
-from artifacts.plurals import count_of
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.run_names import complete_run_ids
+from benchlock.api.faults import EXIT_INTEGRITY
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.plurals import count_of
 
 if TYPE_CHECKING:
-    from api.client.registry import Json
-    from evaluator.runner.host import Host
-    from registry.hosts import HostFacts
-    from registry.lockfile import Lock
+    from benchlock.api.client.registry import Json
+    from benchlock.evaluator.runner.host import Host
+    from benchlock.registry.hosts import HostFacts
+    from benchlock.registry.lockfile import Lock
 
 _NO_ENGINE = (
     "none answers (start Docker, or set DOCKER_HOST): `run` runs processes, `worker` takes jobs with --processes alone"
@@ -71,9 +71,9 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
 
 def _named(invocation: Invocation, target: str) -> "str | Lock":
     """A lock that is a file here, or that the registry has; anything else by its name."""
-    from api.cli.artifacts_commands import RUN_PREFIX  # noqa: PLC0415
-    from api.cli.lock_commands import read_lock  # noqa: PLC0415
-    from registry.names import KINDS  # noqa: PLC0415
+    from benchlock.api.cli.artifacts_commands import RUN_PREFIX  # noqa: PLC0415
+    from benchlock.api.cli.lock_commands import read_lock  # noqa: PLC0415
+    from benchlock.registry.names import KINDS  # noqa: PLC0415
 
     is_named = target.startswith(RUN_PREFIX) or target.partition("/")[0] in KINDS
     return target if is_named else read_lock(invocation, target)
@@ -119,9 +119,9 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
 @click.pass_obj
 def doctor(invocation: Invocation) -> None:
     """Say what this machine has and lacks."""
-    from api.build import this_build  # noqa: PLC0415
-    from api.wiring import connect_engine  # noqa: PLC0415
-    from evaluator.runner.host import this_host  # noqa: PLC0415
+    from benchlock.api.build import this_build  # noqa: PLC0415
+    from benchlock.api.wiring import connect_engine  # noqa: PLC0415
+    from benchlock.evaluator.runner.host import this_host  # noqa: PLC0415
 
     registry = invocation.find_registry()
     described = _describe_missing(invocation.registry) if registry is None else registry.describe()
@@ -146,7 +146,7 @@ def doctor(invocation: Invocation) -> None:
 
 
 def _describe_missing(registry: str) -> "Json":
-    from api.wiring import folder_of  # noqa: PLC0415
+    from benchlock.api.wiring import folder_of  # noqa: PLC0415
 
     return {"registry": f"none in {folder_of(registry)} yet: `benchlock db create` makes one"}
 

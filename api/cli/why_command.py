@@ -2,10 +2,10 @@
 
 import click
 
-from api.cli import output
-from api.cli.invocation import Invocation
-from api.cli.lock_commands import read_lock
-from artifacts.errors import InvalidInputError
+from benchlock.api.cli import output
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.lock_commands import read_lock
+from benchlock.artifacts.errors import InvalidInputError
 
 
 @click.command()
@@ -14,7 +14,7 @@ from artifacts.errors import InvalidInputError
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str) -> None:
     """Say why a lock has this version of an artifact, and why no newer one."""
-    from registry.names import parse_target  # noqa: PLC0415
+    from benchlock.registry.names import parse_target  # noqa: PLC0415
 
     kind, name, constraint = parse_target(target)
     if constraint is not None:

@@ -2,14 +2,14 @@
 
 from typing import Protocol
 
-from api.client.conversation import Conversation
-from api.dispatching import open_queue
-from api.wire import access as wire
-from api.wire.cursors import cursor_of
-from api.wiring import Registry, now, open_log, open_tokens
-from registry.access.log import Log
-from registry.access.scopes import Scopes
-from registry.access.tokens import TokenId, Tokens, parse_grace, parse_lifetime
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.dispatching import open_queue
+from benchlock.api.wire import access as wire
+from benchlock.api.wire.cursors import cursor_of
+from benchlock.api.wiring import Registry, now, open_log, open_tokens
+from benchlock.registry.access.log import Log
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.tokens import TokenId, Tokens, parse_grace, parse_lifetime
 
 _PAGE = 1000
 

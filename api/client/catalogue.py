@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from api.client.conversation import Conversation
-from api.wire.artifacts import (
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.wire.artifacts import (
     Publication,
     PublishedVersion,
     VersionDocument,
@@ -17,14 +17,14 @@ from api.wire.artifacts import (
     entry_of,
     published_of,
 )
-from api.wire.locks import Given, KeptLock
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, UnknownNameError
-from registry.catalogue.entries import Entry, Provenance, Published, taken
-from registry.lockfile import Lock, dump
-from registry.manifests import Manifest, manifest_digest, parse_published
-from registry.manifests.identity import content, reference_of
-from registry.names import Kind, Name, Reference
+from benchlock.api.wire.locks import Given, KeptLock
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnknownNameError
+from benchlock.registry.catalogue.entries import Entry, Provenance, Published, taken
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
+from benchlock.registry.manifests.identity import content, reference_of
+from benchlock.registry.names import Kind, Name, Reference
 
 _LATEST: Final = "latest"
 _PAGE: Final = 1000

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from api.client.clock import ServerClock
-from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, error_of
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
-from artifacts.transfer.network import SILENCE_SECONDS, TransientError
-from artifacts.transfer.session import ATTEMPTS, Answer, Session, pause, persist
+from benchlock.api.client.clock import ServerClock
+from benchlock.api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, error_of
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.transfer.network import SILENCE_SECONDS, TransientError
+from benchlock.artifacts.transfer.session import ATTEMPTS, Answer, Session, pause, persist
 
 Document = TypeVar("Document")
 

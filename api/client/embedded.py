@@ -7,32 +7,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.build import this_build
-from api.client.registry import Brought, Freed, Json, Looked, Made, Told
-from api.databases import check, describe
-from api.wiring import Registry, describe_store, now, open_reserve, open_uploads
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from artifacts.store import FileStore
-from registry.catalogue.catalogue import Catalogue
-from registry.quantities import spell_bytes
+from benchlock.api.build import this_build
+from benchlock.api.client.registry import Brought, Freed, Json, Looked, Made, Told
+from benchlock.api.databases import check, describe
+from benchlock.api.wiring import Registry, describe_store, now, open_reserve, open_uploads
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.artifacts.store import FileStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.quantities import spell_bytes
 
 if TYPE_CHECKING:
-    from artifacts.digest import Digest
-    from artifacts.mirrored import Evicted
-    from artifacts.oci.mirrored import MirroredRepository
-    from artifacts.progress import Progress
-    from artifacts.space import Space
-    from evaluator.bundles import BundleAdmission
-    from evaluator.dispatch.queue import Explanation
-    from evaluator.inventory import Inventory, Names
-    from evaluator.records.records import Records
-    from evaluator.records.runs import Isolation, RunId
-    from registry.lockfile import Lock
-    from registry.names import Kind
-    from registry.requests import Request
-    from registry.resolution.candidates import Candidate, Resolution
-    from registry.resolution.search import Preferences
-    from registry.staleness import Freshness
+    from benchlock.artifacts.digest import Digest
+    from benchlock.artifacts.mirrored import Evicted
+    from benchlock.artifacts.oci.mirrored import MirroredRepository
+    from benchlock.artifacts.progress import Progress
+    from benchlock.artifacts.space import Space
+    from benchlock.evaluator.bundles import BundleAdmission
+    from benchlock.evaluator.dispatch.queue import Explanation
+    from benchlock.evaluator.inventory import Inventory, Names
+    from benchlock.evaluator.records.records import Records
+    from benchlock.evaluator.records.runs import Isolation, RunId
+    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.names import Kind
+    from benchlock.registry.requests import Request
+    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.resolution.search import Preferences
+    from benchlock.registry.staleness import Freshness
 
 RUN_PREFIX = "run/"
 
@@ -69,16 +69,16 @@ class EmbeddedRegistry:
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
-        from registry.locks import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
+        from benchlock.registry.locks import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
 
         if drafts:
             return resolve_drafted(request, drafts, self.catalogue)
         return resolve_request(request, self.catalogue, preferences)
 
     def lock(self, request: "Request", preferences: "Preferences") -> Made:
-        from api.image_lookup import look_up  # noqa: PLC0415 - as above
-        from evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
-        from registry.locks import Harness, keep_lock, resolve_request, yanked  # noqa: PLC0415
+        from benchlock.api.image_lookup import look_up  # noqa: PLC0415 - as above
+        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
+        from benchlock.registry.locks import Harness, keep_lock, resolve_request, yanked  # noqa: PLC0415
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
@@ -86,21 +86,21 @@ class EmbeddedRegistry:
         return Made(made, yanked(resolution))
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
-        from registry.staleness import check_lock  # noqa: PLC0415 - as above
+        from benchlock.registry.staleness import check_lock  # noqa: PLC0415 - as above
 
         with self.catalogue.snapshot(request.as_of) as snapshot:
             return check_lock(lock, request, snapshot)
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> Told:
-        from registry.locks import why_chosen  # noqa: PLC0415 - as above
+        from benchlock.registry.locks import why_chosen  # noqa: PLC0415 - as above
 
         answer = why_chosen(lock, kind, name, self.catalogue)
         return Told(answer.prose(), answer.as_json())
 
     def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
-        from api.dispatching import open_queue  # noqa: PLC0415 - most commands leave nothing to others
-        from evaluator.dispatch.submission import wish_of  # noqa: PLC0415
-        from registry.requests import Request  # noqa: PLC0415
+        from benchlock.api.dispatching import open_queue  # noqa: PLC0415 - most commands leave nothing to others
+        from benchlock.evaluator.dispatch.submission import wish_of  # noqa: PLC0415
+        from benchlock.registry.requests import Request  # noqa: PLC0415
 
         lock = self.lock(asked, {}).lock if isinstance(asked, Request) else asked
         queue = open_queue(self.opened)
@@ -111,8 +111,8 @@ class EmbeddedRegistry:
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
     ) -> Looked:
-        from evaluator.inventory import Inventory, damage  # noqa: PLC0415 - `verify` alone needs it
-        from registry.catalogue.chain import parse_head  # noqa: PLC0415
+        from benchlock.evaluator.inventory import Inventory, damage  # noqa: PLC0415 - `verify` alone needs it
+        from benchlock.registry.catalogue.chain import parse_head  # noqa: PLC0415
 
         store = self._mirrored("--remote").remote if remote else self.store
         inventory = Inventory(store, self.catalogue, self.records)
@@ -137,14 +137,14 @@ class EmbeddedRegistry:
         return Looked(len(blobs), found, records, told, runs, differing)
 
     def _run(self, target: "str | Lock") -> "RunId":
-        from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
+        from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
 
         assert isinstance(target, str)
         return parse_run_id(target)
 
     def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[BenchlockError]]:
         """Compare records with their evidence, all bytes read again; how many, and those that do not agree."""
-        from evaluator.evidence.status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
+        from benchlock.evaluator.evidence.status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
 
         faults: list[BenchlockError] = []
         count = 0
@@ -161,10 +161,10 @@ class EmbeddedRegistry:
         return count, faults
 
     def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
-        from evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
-        from registry.catalogue.choosing import newest  # noqa: PLC0415
-        from registry.constraints import Constraint  # noqa: PLC0415
-        from registry.names import parse_target  # noqa: PLC0415
+        from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415 - as above
+        from benchlock.registry.catalogue.choosing import newest  # noqa: PLC0415
+        from benchlock.registry.constraints import Constraint  # noqa: PLC0415
+        from benchlock.registry.names import parse_target  # noqa: PLC0415
 
         if not isinstance(target, str):
             return inventory.of_lock(target)
@@ -176,8 +176,8 @@ class EmbeddedRegistry:
         return inventory.of_version(entry.reference)
 
     def collect(self, *, dry_run: bool, local: bool) -> Freed:
-        from api.dispatching import open_queue  # noqa: PLC0415 - `gc` alone needs them
-        from registry.collection import collect  # noqa: PLC0415
+        from benchlock.api.dispatching import open_queue  # noqa: PLC0415 - `gc` alone needs them
+        from benchlock.registry.collection import collect  # noqa: PLC0415
 
         # What is kept here goes first: a damaged listing would stop the collection.
         evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
@@ -195,9 +195,9 @@ class EmbeddedRegistry:
         return Freed(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
 
     def import_bundle(self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None) -> Brought:
-        from evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
-        from evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
-        from registry.bundled import not_brought  # noqa: PLC0415
+        from benchlock.evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
+        from benchlock.evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
+        from benchlock.registry.bundled import not_brought  # noqa: PLC0415
 
         with suppress(OSError):  # who reads the file says what is wrong with it
             open_reserve(self.opened).require(path.stat().st_size)
@@ -215,7 +215,7 @@ class EmbeddedRegistry:
         )
 
     def describe(self) -> Json:
-        from registry.catalogue.integrity import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
+        from benchlock.registry.catalogue.integrity import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
 
         database = describe(self.opened.database, self.home)
         damaged = [fault.what for fault in find_storage_damage(self.opened.database)]
@@ -234,7 +234,7 @@ class EmbeddedRegistry:
 
     def _mirrored(self, option: str) -> "MirroredRepository":
         """The store of a registry that has a repository behind it, which ``option`` is for."""
-        from artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none
+        from benchlock.artifacts.oci.mirrored import MirroredRepository  # noqa: PLC0415 - a registry in a folder needs none
 
         if not isinstance(self.store, MirroredRepository):
             what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"

@@ -9,15 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from api.client.conversation import Conversation
-from api.client.records import RunsHere
-from api.client.remote import RemoteRegistry
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import Server, parse_server
-from artifacts.progress import Progress
-from artifacts.transfer.session import Session
-from artifacts.urls import is_loopback, shown_url, split_url
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.client.records import RunsHere
+from benchlock.api.client.remote import RemoteRegistry
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import Server, parse_server
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.transfer.session import Session
+from benchlock.artifacts.urls import is_loopback, shown_url, split_url
 
 TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of the variable that has it
 TOKEN_FILE: Final = "BENCHLOCK_TOKEN_FILE"  # noqa: S105 - the name of the variable with the path of a file
@@ -102,8 +102,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
     home, talk, session = line.home(), line.talk, line.session
     registry = RemoteRegistry(home, talk, connect(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
-        from api.wiring import connect_engine, now  # noqa: PLC0415 - rarely needed
-        from evaluator.runner.reaping import sweep  # noqa: PLC0415
+        from benchlock.api.wiring import connect_engine, now  # noqa: PLC0415 - rarely needed
+        from benchlock.evaluator.runner.reaping import sweep  # noqa: PLC0415
 
         for run in sweep(RunsHere(registry.records, home / _RUNS), connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")

@@ -7,15 +7,15 @@ from urllib.parse import urlencode
 
 from msgspec import UNSET, UnsetType
 
-from api.client.conversation import Conversation
-from api.wire import jobs as wire
-from api.wire.cursors import cursor_of
-from api.wire.locks import KeptLock
-from api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
-from artifacts.digest import Digest
-from artifacts.transfer.network import SILENCE_SECONDS
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import (
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.wire import jobs as wire
+from benchlock.api.wire.cursors import cursor_of
+from benchlock.api.wire.locks import KeptLock
+from benchlock.api.wire.runs import RunBegun, begun_on_wire, over_on_wire, start_of
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.transfer.network import SILENCE_SECONDS
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import (
     Beat,
     Explanation,
     Fence,
@@ -27,9 +27,9 @@ from evaluator.dispatch.queue import (
     MachineId,
     new_job_id,
 )
-from evaluator.dispatch.states import Ended, JobState, Phase
-from evaluator.dispatch.times import Times
-from evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.dispatch.states import Ended, JobState, Phase
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
 
 _T = TypeVar("_T")
 _PAGE: Final = 1000

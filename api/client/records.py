@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from api.client.catalogue import Resend, sent_again
-from api.client.conversation import Conversation
-from api.wire.cursors import cursor_of
-from api.wire.runs import (
+from benchlock.api.client.catalogue import Resend, sent_again
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.wire.cursors import cursor_of
+from benchlock.api.wire.runs import (
     HideRequest,
     HideResult,
     Hold,
@@ -24,9 +24,9 @@ from api.wire.runs import (
     over_on_wire,
     run_of,
 )
-from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
-from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
+from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
 
 _PAGE: Final = 1000
 _BEATS: Final = 4  # in the time that a hold lasts

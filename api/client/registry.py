@@ -6,22 +6,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.leftovers import RemovedFiles
 
 if TYPE_CHECKING:
-    from artifacts.progress import Progress
-    from artifacts.store import FileStore
-    from evaluator.dispatch.queue import Explanation
-    from evaluator.records.kept import KeptRuns
-    from evaluator.records.runs import Isolation, RunId
-    from registry.catalogue.contents import Contents
-    from registry.catalogue.entries import Published
-    from registry.lockfile import Lock
-    from registry.names import Kind, Reference
-    from registry.requests import Request
-    from registry.resolution.candidates import Candidate, Resolution
-    from registry.resolution.search import Preferences
-    from registry.staleness import Freshness
+    from benchlock.artifacts.progress import Progress
+    from benchlock.artifacts.store import FileStore
+    from benchlock.evaluator.dispatch.queue import Explanation
+    from benchlock.evaluator.records.kept import KeptRuns
+    from benchlock.evaluator.records.runs import Isolation, RunId
+    from benchlock.registry.catalogue.contents import Contents
+    from benchlock.registry.catalogue.entries import Published
+    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.names import Kind, Reference
+    from benchlock.registry.requests import Request
+    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.resolution.search import Preferences
+    from benchlock.registry.staleness import Freshness
 
 Json = Mapping[str, Any]
 

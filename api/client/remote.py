@@ -8,31 +8,31 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.client.catalogue import RemoteCatalogue
-from api.client.conversation import Conversation
-from api.client.records import RemoteRuns
-from api.client.registry import Brought, Freed, Json, Looked, Made, Told
-from api.wire.caller import Caller
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import BenchlockError
-from artifacts.http.store import HttpStore
-from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
-from artifacts.progress import Advance, Progress, unnoticed
-from artifacts.store import FileStore, verify
+from benchlock.api.client.catalogue import RemoteCatalogue
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.client.records import RemoteRuns
+from benchlock.api.client.registry import Brought, Freed, Json, Looked, Made, Told
+from benchlock.api.wire.caller import Caller
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.mirrored import MirroredStore
+from benchlock.artifacts.progress import Advance, Progress, unnoticed
+from benchlock.artifacts.store import FileStore, verify
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from artifacts.transfer.blobs import BlobClient
-    from evaluator.dispatch.queue import Explanation
-    from evaluator.records.runs import Isolation
-    from registry.lockfile import Lock
-    from registry.names import Kind
-    from registry.requests import Request
-    from registry.resolution.candidates import Candidate, Resolution
-    from registry.resolution.search import Preferences
-    from registry.staleness import Freshness
+    from benchlock.artifacts.transfer.blobs import BlobClient
+    from benchlock.evaluator.dispatch.queue import Explanation
+    from benchlock.evaluator.records.runs import Isolation
+    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.names import Kind
+    from benchlock.registry.requests import Request
+    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.resolution.search import Preferences
+    from benchlock.registry.staleness import Freshness
 
 _BLOBS: Final = "blobs"
 _LONG: Final = 3600.0  # seconds that a server may be silent while it reads all its bytes
@@ -80,7 +80,7 @@ class RemoteRegistry:
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
-        from api.wire import locks as wire  # noqa: PLC0415 - most commands ask for no lock
+        from benchlock.api.wire import locks as wire  # noqa: PLC0415 - most commands ask for no lock
 
         asked = wire.Question(
             request=dict(request.document),
@@ -90,31 +90,31 @@ class RemoteRegistry:
         return wire.resolution_of(self.talk.send("POST", "resolve", asked, wire.Resolved))
 
     def lock(self, request: "Request", preferences: "Preferences") -> Made:
-        from api.wire import locks as wire  # noqa: PLC0415 - as above
-        from registry.lockfile import load  # noqa: PLC0415
+        from benchlock.api.wire import locks as wire  # noqa: PLC0415 - as above
+        from benchlock.registry.lockfile import load  # noqa: PLC0415
 
         asked = wire.Given(request=dict(request.document), preferences=wire.preferences_on_wire(preferences))
         made = self.talk.send("POST", "locks", asked, wire.KeptLock)
         return Made(load(made.text, made.lock), made.warnings)
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
-        from api.wire import locks as wire  # noqa: PLC0415 - as above
-        from registry.lockfile import dump  # noqa: PLC0415
+        from benchlock.api.wire import locks as wire  # noqa: PLC0415 - as above
+        from benchlock.registry.lockfile import dump  # noqa: PLC0415
 
         asked = wire.Checked(lock=dump(lock), request=dict(request.document))
         return wire.freshness_of(self.talk.send("POST", "locks/check", asked, wire.FreshnessFound))
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> Told:
-        from api.wire import locks as wire  # noqa: PLC0415 - as above
-        from registry.lockfile import dump  # noqa: PLC0415
+        from benchlock.api.wire import locks as wire  # noqa: PLC0415 - as above
+        from benchlock.registry.lockfile import dump  # noqa: PLC0415
 
         asked = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
         told = self.talk.send("POST", "locks/why", asked, wire.WhyTold)
         return Told(told.prose, told.why)
 
     def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
-        from api.client.queue import HttpQueue  # noqa: PLC0415 - most commands leave nothing to others
-        from registry.requests import Request  # noqa: PLC0415
+        from benchlock.api.client.queue import HttpQueue  # noqa: PLC0415 - most commands leave nothing to others
+        from benchlock.registry.requests import Request  # noqa: PLC0415
 
         queue = HttpQueue(self.talk)
         if isinstance(asked, Request):
@@ -126,8 +126,8 @@ class RemoteRegistry:
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
     ) -> Looked:
         """Read there, not here: what this machine has of it is read, and held against its digest, by every run."""
-        from api.wire import upkeep as wire  # noqa: PLC0415 - `verify` alone needs it
-        from registry.lockfile import dump  # noqa: PLC0415
+        from benchlock.api.wire import upkeep as wire  # noqa: PLC0415 - `verify` alone needs it
+        from benchlock.registry.lockfile import dump  # noqa: PLC0415
 
         named = tuple(one if isinstance(one, str) else dump(one) for one in targets)
         with progress.task(f"{self.talk.where} verifies"):
@@ -136,15 +136,15 @@ class RemoteRegistry:
         return wire.verified_of(found)
 
     def collect(self, *, dry_run: bool, local: bool) -> Freed:
-        from api.wire import upkeep as wire  # noqa: PLC0415 - `gc` alone needs it
+        from benchlock.api.wire import upkeep as wire  # noqa: PLC0415 - `gc` alone needs it
 
         asked = wire.ToCollect(dry_run=dry_run, local=local)
         found = self.talk.send("POST", "collections", asked, wire.CollectedTold, again=False, patience=_LONG)
         return wire.collected_of(found)
 
     def import_bundle(self, path: Path, progress: Progress) -> Brought:
-        from api.wire import upkeep as wire  # noqa: PLC0415 - `bundle import` alone needs it
-        from artifacts.bundles.reading import open_bundle  # noqa: PLC0415
+        from benchlock.api.wire import upkeep as wire  # noqa: PLC0415 - `bundle import` alone needs it
+        from benchlock.artifacts.bundles.reading import open_bundle  # noqa: PLC0415
 
         with open_bundle(path):  # what is no bundle is not sent
             pass

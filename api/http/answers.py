@@ -10,13 +10,13 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
-from api.faults import FAULTS, INTERNAL, Fault, fault_of_status
-from api.http.asked import Asked
-from api.http.logs import REQUEST_ID, TOLD, log
-from api.http.patience import IncompleteBodyError, TooSlowError
-from api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, problem_of
-from artifacts.errors import BenchlockError, InvalidInputError
-from registry.access.secret import masked
+from benchlock.api.faults import FAULTS, INTERNAL, Fault, fault_of_status
+from benchlock.api.http.asked import Asked
+from benchlock.api.http.logs import REQUEST_ID, TOLD, log
+from benchlock.api.http.patience import IncompleteBodyError, TooSlowError
+from benchlock.api.wire.problems import MEDIA_TYPE, NOTHING_SERVED, Problem, problem_of
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.registry.access.secret import masked
 
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"www-authenticate": 'Bearer realm="benchlock"'},

@@ -7,28 +7,28 @@ from litestar import Litestar, Router
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, License, SecurityScheme
 
-from api.http.answers import ON_ERRORS
-from api.http.asked import Asked
-from api.http.grace import Grace
-from api.http.guards import Authority, Open, check_guarded, guard_with, one_after_another
-from api.http.identifiers import accept_full_identifiers
-from api.http.kept import Kept
-from api.http.limits import Strangers, limit_with
-from api.http.methods import complete_methods
-from api.http.observed import Observed
-from api.http.openapi import operation_id
-from api.http.places import Places, place_with
-from api.http.refusal_log import log_refusal_counts
-from api.http.routes import ROUTERS
-from api.http.routes.held import reaping
-from api.http.schema_watch import SchemaWatch, schema_guard
-from api.http.send_window import SendMemory
-from api.http.service import Service
-from api.http.settings import VERSION, Settings
-from api.http.space import refuse_while_full
-from api.http.work import Work
-from api.wiring import Registry, now, open_reserve, open_uploads
-from registry.access.refusals import Refusals
+from benchlock.api.http.answers import ON_ERRORS
+from benchlock.api.http.asked import Asked
+from benchlock.api.http.grace import Grace
+from benchlock.api.http.guards import Authority, Open, check_guarded, guard_with, one_after_another
+from benchlock.api.http.identifiers import accept_full_identifiers
+from benchlock.api.http.kept import Kept
+from benchlock.api.http.limits import Strangers, limit_with
+from benchlock.api.http.methods import complete_methods
+from benchlock.api.http.observed import Observed
+from benchlock.api.http.openapi import operation_id
+from benchlock.api.http.places import Places, place_with
+from benchlock.api.http.refusal_log import log_refusal_counts
+from benchlock.api.http.routes import ROUTERS
+from benchlock.api.http.routes.held import reaping
+from benchlock.api.http.schema_watch import SchemaWatch, schema_guard
+from benchlock.api.http.send_window import SendMemory
+from benchlock.api.http.service import Service
+from benchlock.api.http.settings import VERSION, Settings
+from benchlock.api.http.space import refuse_while_full
+from benchlock.api.http.work import Work
+from benchlock.api.wiring import Registry, now, open_reserve, open_uploads
+from benchlock.registry.access.refusals import Refusals
 
 PREFIX: Final = "/v1"
 

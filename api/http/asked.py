@@ -6,8 +6,8 @@ from litestar import Request
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.serialization import decode_json
 
-from artifacts.errors import InvalidInputError
-from artifacts.pieces import TooLargeError
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.pieces import TooLargeError
 
 _JSON: Final = "application/json"
 LONG_BODY: Final = 1 << 18

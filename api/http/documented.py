@@ -8,8 +8,8 @@ import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
-from api.faults import FAULTS, INTERNAL
-from api.wire.problems import MEDIA_TYPE, TYPE, Problem
+from benchlock.api.faults import FAULTS, INTERNAL
+from benchlock.api.wire.problems import MEDIA_TYPE, TYPE, Problem
 
 Responses = Mapping[int, ResponseSpec]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 ENDED: Final = UnavailableError(
     "the service ended before it was done; whether it was done is unknown", next_step="ask again in a few seconds"

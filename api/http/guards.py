@@ -16,13 +16,13 @@ from litestar.datastructures import Headers
 from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
-from api.http.limits import Strangers, address_of, network_of
-from api.http.logs import REQUEST_ID, log
-from api.http.work import Work
-from artifacts.errors import BusyError, UnavailableError
-from registry.access.actors import ANONYMOUS, OPEN, Actor, act_as, acting_as
-from registry.access.errors import ForbiddenError, UnauthorizedError
-from registry.access.scopes import NEEDS, NOTHING, Need
+from benchlock.api.http.limits import Strangers, address_of, network_of
+from benchlock.api.http.logs import REQUEST_ID, log
+from benchlock.api.http.work import Work
+from benchlock.artifacts.errors import BusyError, UnavailableError
+from benchlock.registry.access.actors import ANONYMOUS, OPEN, Actor, act_as, acting_as
+from benchlock.registry.access.errors import ForbiddenError, UnauthorizedError
+from benchlock.registry.access.scopes import NEEDS, NOTHING, Need
 
 PUBLIC: Final = {"needs": "public"}
 READ: Final = {"needs": "read"}

@@ -4,7 +4,7 @@ from typing import Final
 
 from litestar.types import HTTPScope
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 _REQUEST_LINE: Final = len("  HTTP/1.1\r\n\r\n")
 _HEADER_LINE: Final = len(": \r\n")

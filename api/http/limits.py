@@ -12,9 +12,9 @@ from typing import Any, Final
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from artifacts.errors import UnavailableError
-from registry.access.actors import acting
-from registry.access.errors import UnauthorizedError
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.errors import UnauthorizedError
 
 _MOST_KNOWN: Final = 10_000
 _ONE_MACHINE: Final = 64

@@ -8,7 +8,7 @@ from typing import Any, Final
 from granian._granian import SocketHolder
 from granian.server.embed import Server
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 _NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # of Linux; named since Python 3.12
 _BACKLOG: Final = 128

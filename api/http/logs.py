@@ -15,8 +15,8 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from artifacts.escaping import escape_json
-from registry.access.secret import masked
+from benchlock.artifacts.escaping import escape_json
+from benchlock.registry.access.secret import masked
 
 NAME: Final = "benchlock"
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)

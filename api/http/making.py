@@ -1,12 +1,12 @@
 """Locks that the service makes of requests."""
 
-from api.image_lookup import public_look_up
-from api.wiring import Registry
-from evaluator.harness_archive import HARNESS_VERSION, build_harness
-from registry.lockfile import Lock
-from registry.locks import Harness, keep_lock, resolve_request, yanked
-from registry.requests import Request
-from registry.resolution.search import Preferences
+from benchlock.api.image_lookup import public_look_up
+from benchlock.api.wiring import Registry
+from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.locks import Harness, keep_lock, resolve_request, yanked
+from benchlock.registry.requests import Request
+from benchlock.registry.resolution.search import Preferences
 
 
 def make_lock(registry: Registry, request: Request, preferences: Preferences) -> tuple[Lock, tuple[str, ...]]:

@@ -10,12 +10,12 @@ from typing import Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from api.http.answers import send_error
-from api.http.connections import close_connection
-from api.http.grace import ENDED
-from api.http.header_size import HeadersTooLargeError, header_size
-from api.http.logs import REQUEST_ID, TOLD, log
-from api.http.patience import (
+from benchlock.api.http.answers import send_error
+from benchlock.api.http.connections import close_connection
+from benchlock.api.http.grace import ENDED
+from benchlock.api.http.header_size import HeadersTooLargeError, header_size
+from benchlock.api.http.logs import REQUEST_ID, TOLD, log
+from benchlock.api.http.patience import (
     WITH_BODY,
     ClientLeftError,
     PatientSend,
@@ -24,15 +24,15 @@ from api.http.patience import (
     patiently_received,
     without_body,
 )
-from api.http.places import LEAVE
-from api.http.service import Service
-from api.http.settings import MAX_HEADER_BYTES
-from api.http.tally import UNROUTED
-from artifacts.errors import BenchlockError, BusyError
-from registry.access.actors import ANONYMOUS, Actor, act_as, acting
-from registry.access.log import Outcome
-from registry.access.refusals import Refusals
-from registry.access.secret import masked
+from benchlock.api.http.places import LEAVE
+from benchlock.api.http.service import Service
+from benchlock.api.http.settings import MAX_HEADER_BYTES
+from benchlock.api.http.tally import UNROUTED
+from benchlock.artifacts.errors import BenchlockError, BusyError
+from benchlock.registry.access.actors import ANONYMOUS, Actor, act_as, acting
+from benchlock.registry.access.log import Outcome
+from benchlock.registry.access.refusals import Refusals
+from benchlock.registry.access.secret import masked
 
 HEADER: Final = b"x-request-id"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")

@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types.internal_types import PathParameterDefinition
 
-from api.http.documented import DocumentedResponse
+from benchlock.api.http.documented import DocumentedResponse
 
 _REFERENCE: Final = "#/components/schemas/"
 _BINARY_TYPE: Final = "application/octet-stream"

@@ -6,9 +6,9 @@ from typing import Annotated, TypeVar
 import msgspec
 from litestar.params import Parameter
 
-from api.http.documented import example
-from api.http.settings import Settings
-from artifacts.limits import PAGE
+from benchlock.api.http.documented import example
+from benchlock.api.http.settings import Settings
+from benchlock.artifacts.limits import PAGE
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from litestar.types import HTTPScope, Message, Receive, Send
 
-from api.http.send_window import MIN_CHUNK, SendMemory
-from api.http.settings import Settings
-from artifacts.errors import BusyError, InvalidInputError
+from benchlock.api.http.send_window import MIN_CHUNK, SendMemory
+from benchlock.api.http.settings import Settings
+from benchlock.artifacts.errors import BusyError, InvalidInputError
 
 WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 LENGTHS: Final = (b"content-length", b"transfer-encoding")

@@ -10,12 +10,12 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import HTTPScope
 
-from api.http.asked import LONG_BODY
-from api.http.limits import TooManyRequestsError, address_of
-from api.http.patience import LENGTHS, WITH_BODY, announced
-from api.http.settings import Bound
-from artifacts.errors import BusyError
-from registry.access.actors import acting
+from benchlock.api.http.asked import LONG_BODY
+from benchlock.api.http.limits import TooManyRequestsError, address_of
+from benchlock.api.http.patience import LENGTHS, WITH_BODY, announced
+from benchlock.api.http.settings import Bound
+from benchlock.artifacts.errors import BusyError
+from benchlock.registry.access.actors import acting
 
 LEAVE: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)
 """Called when the answer to the request is over: what it held is free again."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from granian.utils.proxies import wrap_asgi_with_proxy_headers
 from litestar.types import ASGIApp
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 _MAPPED_BITS: Final = 96
 """Of an IPv6 address that stands for one of IPv4, those before it."""

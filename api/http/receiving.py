@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from litestar import Request
 
-from api.http.patience import BrokenOffError, IncompleteBodyError
-from api.http.ranges import Part
-from api.http.work import Work
-from artifacts.pieces import Piece, TooLargeError
+from benchlock.api.http.patience import BrokenOffError, IncompleteBodyError
+from benchlock.api.http.ranges import Part
+from benchlock.api.http.work import Work
+from benchlock.artifacts.pieces import Piece, TooLargeError
 
 _GATHERED: Final = 1 << 20  # bytes that are written at once
 

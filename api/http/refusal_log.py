@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from litestar import Litestar
 
-from api.http.logs import log
-from api.http.service import Service
-from artifacts.errors import BenchlockError
-from registry.access.actors import SERVER, act_as
-from registry.access.refusals import Refusals
+from benchlock.api.http.logs import log
+from benchlock.api.http.service import Service
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.registry.access.actors import SERVER, act_as
+from benchlock.registry.access.refusals import Refusals
 
 _SECONDS: Final = 15.0
 """The interval between two checks for counts that are due."""

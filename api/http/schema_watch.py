@@ -9,11 +9,11 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from sqlalchemy import Engine
 
-from api.http.work import Work
-from artifacts.errors import UnavailableError
-from migrations import HEAD, revision
-from registry.catalogue.database import place_of, reading
-from registry.catalogue.revisions import SchemaRevisionError, require_revision
+from benchlock.api.http.work import Work
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.migrations import HEAD, revision
+from benchlock.registry.catalogue.database import place_of, reading
+from benchlock.registry.catalogue.revisions import SchemaRevisionError, require_revision
 
 ANY_SCHEMA: Final = "any_schema"
 """The option of a route that answers whatever the revision."""

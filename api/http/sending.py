@@ -10,10 +10,10 @@ from typing import Final
 from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
-from api.http.patience import ClientLeftError
-from api.http.ranges import Part
-from api.http.send_window import CHUNKS_IN_MEMORY, MIN_CHUNK, SendMemory, SendWindow
-from api.http.work import Work
+from benchlock.api.http.patience import ClientLeftError
+from benchlock.api.http.ranges import Part
+from benchlock.api.http.send_window import CHUNKS_IN_MEMORY, MIN_CHUNK, SendMemory, SendWindow
+from benchlock.api.http.work import Work
 
 _WATCHED: Final = 4 << 20
 """Bytes of a response from which on a disconnect is watched for: granian drops what is sent after it without a word."""

@@ -3,16 +3,16 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from api.http.grace import Grace
-from api.http.guards import Authority
-from api.http.kept import Kept
-from api.http.send_window import SendMemory
-from api.http.settings import Settings
-from api.http.tally import Tally
-from api.http.work import Work
-from api.wiring import Registry
-from artifacts.space import DiskReserve
-from artifacts.uploads import Uploads
+from benchlock.api.http.grace import Grace
+from benchlock.api.http.guards import Authority
+from benchlock.api.http.kept import Kept
+from benchlock.api.http.send_window import SendMemory
+from benchlock.api.http.settings import Settings
+from benchlock.api.http.tally import Tally
+from benchlock.api.http.work import Work
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.space import DiskReserve
+from benchlock.artifacts.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)

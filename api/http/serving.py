@@ -16,11 +16,11 @@ from granian.http import HTTP1Settings
 from litestar import Litestar
 from litestar.types import ASGIApp
 
-from api.http.connections import track_connection
-from api.http.listening import OwnServer, listen
-from api.http.logs import log
-from api.http.proxies import behind
-from api.http.settings import MAX_HEADER_BYTES
+from benchlock.api.http.connections import track_connection
+from benchlock.api.http.listening import OwnServer, listen
+from benchlock.api.http.logs import log
+from benchlock.api.http.proxies import behind
+from benchlock.api.http.settings import MAX_HEADER_BYTES
 
 HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""

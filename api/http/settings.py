@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from api.build import this_build
+from benchlock.api.build import this_build
 
 VERSION: Final = this_build().version
 

@@ -6,8 +6,8 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import HTTPScope
 
-from artifacts.space import DiskReserve
-from registry.access.actors import acting
+from benchlock.artifacts.space import DiskReserve
+from benchlock.registry.access.actors import acting
 
 WHILE_FULL: Final = {"while_full": True}
 """For a route that changes something and goes on while the disk is full: it frees space, or asks for it itself."""

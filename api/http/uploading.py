@@ -6,13 +6,13 @@ from typing import Any
 
 from litestar import Request
 
-from api.http.ranges import sent_part
-from api.http.receiving import append, length_of
-from api.http.service import Service
-from api.http.space import reserve_share
-from artifacts.digest import Digest
-from artifacts.pieces import Piece
-from registry.access.actors import acting
+from benchlock.api.http.ranges import sent_part
+from benchlock.api.http.receiving import append, length_of
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import reserve_share
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.pieces import Piece
+from benchlock.registry.access.actors import acting
 
 
 class Uploading:

@@ -9,10 +9,10 @@ from contextvars import copy_context
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from artifacts.errors import BusyError
-from artifacts.isolation.slots import CLAIM, SlotClaim
-from artifacts.locking import PATIENCE
-from registry.access.actors import acting
+from benchlock.artifacts.errors import BusyError
+from benchlock.artifacts.isolation.slots import CLAIM, SlotClaim
+from benchlock.artifacts.locking import PATIENCE
+from benchlock.registry.access.actors import acting
 
 P = ParamSpec("P")
 T = TypeVar("T")

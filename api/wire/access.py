@@ -5,9 +5,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.text_limits import limit_text
-from registry.access.log import Logged, Outcome
-from registry.access.tokens import State, Token
+from benchlock.api.wire.text_limits import limit_text
+from benchlock.registry.access.log import Logged, Outcome
+from benchlock.registry.access.tokens import State, Token
 
 Scope = Annotated[str, limit_text(144, "publish:acme")]
 TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["token/01m7zpsb9cmkr23pzwhqxxkrge"])]

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from api.wire.text_limits import limit_document, limit_text
-from artifacts import limits
-from artifacts.digest import Digest, parse_digest
-from registry.catalogue.entries import Entry, Published
-from registry.catalogue.pages import Listed
-from registry.manifests.parts import MOST_FILES
-from registry.names import Kind, Reference, parse_name
-from registry.versions import parse_version
+from benchlock.api.wire.text_limits import limit_document, limit_text
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.registry.catalogue.entries import Entry, Published
+from benchlock.registry.catalogue.pages import Listed
+from benchlock.registry.manifests.parts import MOST_FILES
+from benchlock.registry.names import Kind, Reference, parse_name
+from benchlock.registry.versions import parse_version
 
 Name = Annotated[str, limit_text(limits.NAME, "acme/resnet8")]
 Version = Annotated[str, limit_text(limits.NAME, "1.0.0")]

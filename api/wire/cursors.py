@@ -5,7 +5,7 @@ import binascii
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 _LONGEST = 1024
 

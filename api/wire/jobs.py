@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.artifacts import DigestText
-from api.wire.runs import Moment, RunBegun, RunOver, RunText
-from api.wire.text_limits import limit_document, limit_text
-from artifacts import limits
-from artifacts.digest import Digest
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import (
+from benchlock.api.wire.artifacts import DigestText
+from benchlock.api.wire.runs import Moment, RunBegun, RunOver, RunText
+from benchlock.api.wire.text_limits import limit_document, limit_text
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Digest
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import (
     Beat,
     Explanation,
     Fence,
@@ -23,9 +23,9 @@ from evaluator.dispatch.queue import (
     MachineId,
     Standing,
 )
-from evaluator.dispatch.states import JobState, Phase, Tally
-from evaluator.dispatch.times import Times
-from evaluator.records.runs import Isolation, RunId
+from benchlock.evaluator.dispatch.states import JobState, Phase, Tally
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.runs import Isolation, RunId
 
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]

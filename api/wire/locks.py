@@ -4,17 +4,17 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.artifacts import DigestText, Name, Version
-from api.wire.text_limits import limit_document, limit_text
-from artifacts import limits
-from artifacts.digest import Digest, parse_digest
-from registry.constraints import Constraint
-from registry.lockfile import Lock
-from registry.names import Kind, parse_kind, parse_name
-from registry.resolution.candidates import Candidate, Offer, Resolution
-from registry.resolution.search import Preferences
-from registry.staleness import Freshness
-from registry.versions import parse_version
+from benchlock.api.wire.artifacts import DigestText, Name, Version
+from benchlock.api.wire.text_limits import limit_document, limit_text
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.names import Kind, parse_kind, parse_name
+from benchlock.registry.resolution.candidates import Candidate, Offer, Resolution
+from benchlock.registry.resolution.search import Preferences
+from benchlock.registry.staleness import Freshness
+from benchlock.registry.versions import parse_version
 
 Lockfile = Annotated[str, limit_text(limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
 RequestDocument = Annotated[dict[str, Any], limit_document(limits.REQUEST)]

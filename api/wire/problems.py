@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.faults import FAULTS, Fault, fault_of
-from artifacts.errors import (
+from benchlock.api.faults import FAULTS, Fault, fault_of
+from benchlock.artifacts.errors import (
     BenchlockError,
     IntegrityError,
     InvalidInputError,

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.artifacts import DigestText
-from api.wire.text_limits import limit_document, limit_text
-from artifacts import limits
-from artifacts.digest import Descriptor, Digest
-from evaluator.evidence.status import EvidenceStatus, State
-from evaluator.records.runs import (
+from benchlock.api.wire.artifacts import DigestText
+from benchlock.api.wire.text_limits import limit_document, limit_text
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.evaluator.evidence.status import EvidenceStatus, State
+from benchlock.evaluator.records.runs import (
     ROLE_PATTERN,
     DamagedRun,
     Hiding,
@@ -22,7 +22,7 @@ from evaluator.records.runs import (
     RunStart,
     fit_end,
 )
-from evaluator.statistics.figures import Interval, Metric
+from benchlock.evaluator.statistics.figures import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 Role = Annotated[str, limit_text(limits.ROLE, pattern=ROLE_PATTERN)]

@@ -4,15 +4,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from api.client.registry import Brought, Freed, Looked
-from api.wire.artifacts import DigestText, Name, PublishedVersion, Version, published_of, published_on_wire
-from api.wire.runs import RunText
-from api.wire.text_limits import limit_text
-from artifacts import limits
-from artifacts.leftovers import RemovedFiles
-from evaluator.records.runs import RunId
-from registry.names import Kind, Reference, parse_name
-from registry.versions import parse_version
+from benchlock.api.client.registry import Brought, Freed, Looked
+from benchlock.api.wire.artifacts import DigestText, Name, PublishedVersion, Version, published_of, published_on_wire
+from benchlock.api.wire.runs import RunText
+from benchlock.api.wire.text_limits import limit_text
+from benchlock.artifacts import limits
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.evaluator.records.runs import RunId
+from benchlock.registry.names import Kind, Reference, parse_name
+from benchlock.registry.versions import parse_version
 
 
 class BundleSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.wire.artifacts import DigestText
-from api.wire.runs import RunText
+from benchlock.api.wire.artifacts import DigestText
+from benchlock.api.wire.runs import RunText
 
 if TYPE_CHECKING:  # numpy and scipy, which only whoever compares needs
-    from evaluator.comparing import Arm, Comparison
-    from evaluator.records.runs import Run
-    from evaluator.records.verdicts import Verdict
-    from evaluator.statistics.equivalence import Finding
-    from evaluator.statistics.figures import Interval
-    from evaluator.statistics.pairing import PairedTest
-    from evaluator.statistics.repeats import Ratio
+    from benchlock.evaluator.comparing import Arm, Comparison
+    from benchlock.evaluator.records.runs import Run
+    from benchlock.evaluator.records.verdicts import Verdict
+    from benchlock.evaluator.statistics.equivalence import Finding
+    from benchlock.evaluator.statistics.figures import Interval
+    from benchlock.evaluator.statistics.pairing import PairedTest
+    from benchlock.evaluator.statistics.repeats import Ratio
 
 Ends = tuple[float | None, float | None]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec import UNSET, structs
 
-from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
-from artifacts.oci.documents import (
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.oci.documents import (
     MANIFEST,
     TITLE,
     OciDescriptor,

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from artifacts.bundles.contents import (
+from benchlock.artifacts.bundles.contents import (
     INDEX_FILE,
     BundleError,
     Index,
@@ -22,14 +22,14 @@ from artifacts.bundles.contents import (
     decode_manifest,
     malformed,
 )
-from artifacts.bundles.tarfiles import Entry, cut_short, entries, pieces_of
-from artifacts.bundles.writing import BLOBS
-from artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.files import open_regular, unreadable
-from artifacts.oci.documents import LARGEST_MANIFEST, LAYOUT_FILE
-from artifacts.progress import Advance, Progress
-from artifacts.store import BlobStore, mismatch
+from benchlock.artifacts.bundles.tarfiles import Entry, cut_short, entries, pieces_of
+from benchlock.artifacts.bundles.writing import BLOBS
+from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.files import open_regular, unreadable
+from benchlock.artifacts.oci.documents import LARGEST_MANIFEST, LAYOUT_FILE
+from benchlock.artifacts.progress import Advance, Progress
+from benchlock.artifacts.store import BlobStore, mismatch
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -11,9 +11,9 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from artifacts.bundles.contents import BundleError
-from artifacts.errors import IntegrityError
-from artifacts.tars import BLOCK, END
+from benchlock.artifacts.bundles.contents import BundleError
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.tars import BLOCK, END
 
 _BEGIN = b"oci-layout"
 """The first bytes of every bundle: the name of its first file."""

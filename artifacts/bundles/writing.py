@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.bundles.contents import INDEX_FILE, LAYOUT, Part, Root, encode_roots
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.drafts import new_file
-from artifacts.errors import UnavailableError
-from artifacts.oci.documents import LAYOUT_FILE
-from artifacts.progress import Advance, Progress
-from artifacts.store import BlobStore, hand_out
-from artifacts.tars import END, header, padding
+from benchlock.artifacts.bundles.contents import INDEX_FILE, LAYOUT, Part, Root, encode_roots
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.oci.documents import LAYOUT_FILE
+from benchlock.artifacts.progress import Advance, Progress
+from benchlock.artifacts.store import BlobStore, hand_out
+from benchlock.artifacts.tars import END, header, padding
 
 BLOBS = "blobs/sha256/"
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from artifacts.errors import InvalidInputError, RefusedError
-from artifacts.http.server import VERSION, Server
-from artifacts.transfer.blobs import BlobClient
-from artifacts.transfer.notes import Notes
-from artifacts.transfer.session import Advice, Session
-from artifacts.transfer.uploads import PIECE
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.artifacts.http.server import VERSION, Server
+from benchlock.artifacts.transfer.blobs import BlobClient
+from benchlock.artifacts.transfer.notes import Notes
+from benchlock.artifacts.transfer.session import Advice, Session
+from benchlock.artifacts.transfer.uploads import PIECE
 
 ADVICE: Final = Advice(
     "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from artifacts.urls import check_url, shown_url
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.urls import check_url, shown_url
 
 VERSION = "v1"
 

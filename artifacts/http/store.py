@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, describe, parse_digest
-from artifacts.errors import RefusedError
-from artifacts.files import open_regular
-from artifacts.leftovers import RemovedFiles
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import AT_ONCE, BlobNotFoundError, put_each, refuse_other
-from artifacts.transfer.blobs import BlobClient
-from artifacts.transfer.spools import spooled
+from benchlock.artifacts.digest import Descriptor, Digest, describe, parse_digest
+from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.store import AT_ONCE, BlobNotFoundError, put_each, refuse_other
+from benchlock.artifacts.transfer.blobs import BlobClient
+from benchlock.artifacts.transfer.spools import spooled
 
 
 class HttpStore:

@@ -21,15 +21,22 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, UnavailableError
-from artifacts.isolation.frames import OversizedFrameError, pack_error, receive_frame, send_frame, unpack_error
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from artifacts.isolation.slots import child_slots
-from artifacts.store import BlobNotFoundError, BlobReader
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, UnavailableError
+from benchlock.artifacts.isolation.frames import (
+    OversizedFrameError,
+    pack_error,
+    receive_frame,
+    send_frame,
+    unpack_error,
+)
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.isolation.slots import child_slots
+from benchlock.artifacts.store import BlobNotFoundError, BlobReader
 
 _START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from artifacts.isolation.server import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from benchlock.artifacts.isolation.server import main; main()"
 )
 _OVERHEAD: Final = 1 << 16
 """Bytes of a message beside the result in it."""

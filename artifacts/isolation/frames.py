@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 
 _LENGTH: Final = struct.Struct("!Q")
 _MAX_FILES: Final = 2

@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
 
 _MIB: Final = 1 << 20
 

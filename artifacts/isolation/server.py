@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, Final, NoReturn, cast
 
 import msgspec
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import BenchlockError
-from artifacts.isolation.frames import pack_error, receive_frame, send_encoded, send_frame, unpack_error
-from artifacts.isolation.limits import Limits
-from artifacts.store import BlobNotFoundError
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.isolation.frames import pack_error, receive_frame, send_encoded, send_frame, unpack_error
+from benchlock.artifacts.isolation.limits import Limits
+from benchlock.artifacts.store import BlobNotFoundError
 
 _MAX_FAULT: Final = 500
 _BATCH: Final = 1000

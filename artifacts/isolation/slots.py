@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from artifacts.errors import BusyError
+from benchlock.artifacts.errors import BusyError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.readable import readable
-from artifacts.transfer.network import TransientError, network
-from artifacts.urls import check_url, shown_url
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.transfer.network import TransientError, network
+from benchlock.artifacts.urls import check_url, shown_url
 
 if TYPE_CHECKING:
-    from artifacts.transfer.network import Client
+    from benchlock.artifacts.transfer.network import Client
 
 _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')

@@ -7,20 +7,30 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.oci.authorization import LOG_IN, Credentials, authorize
-from artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
-from artifacts.oci.reference import Repository
-from artifacts.readable import readable
-from artifacts.store import BlobNotFoundError, mismatch
-from artifacts.transfer.blobs import BlobClient
-from artifacts.transfer.session import ACCEPTED, CREATED, NO_CONTENT, NOT_ALLOWED, NOT_FOUND, OK, Advice, Session, pause
-from artifacts.transfer.uploads import PIECE
-from artifacts.urls import shown_url
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.artifacts.oci.authorization import LOG_IN, Credentials, authorize
+from benchlock.artifacts.oci.documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
+from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.store import BlobNotFoundError, mismatch
+from benchlock.artifacts.transfer.blobs import BlobClient
+from benchlock.artifacts.transfer.session import (
+    ACCEPTED,
+    CREATED,
+    NO_CONTENT,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    OK,
+    Advice,
+    Session,
+    pause,
+)
+from benchlock.artifacts.transfer.uploads import PIECE
+from benchlock.artifacts.urls import shown_url
 
 if TYPE_CHECKING:
-    from artifacts.transfer.network import Client
+    from benchlock.artifacts.transfer.network import Client
 
 DAMAGED: Final = (
     "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, digest_bytes, parse_digest
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
-from artifacts.oci.reference import Reference, Repository, parse_reference
-from artifacts.store import BlobStore, read
-from artifacts.urls import is_loopback, split_url
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
+from benchlock.artifacts.oci.reference import Reference, Repository, parse_reference
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.artifacts.urls import is_loopback, split_url
 
 Connect = Callable[[Repository], RegistryClient]
 """The client of a repository, with the credentials that the user has for it."""

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from artifacts.digest import chunks
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.digest import chunks
+from benchlock.artifacts.errors import InvalidInputError
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"

@@ -1,9 +1,9 @@
 """A folder in front of a repository, which can be told the names of what is published."""
 
-from artifacts.digest import Digest
-from artifacts.mirrored import MirroredStore
-from artifacts.oci.documents import OciIndex, OciManifest
-from artifacts.oci.store import OciStore
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.mirrored import MirroredStore
+from benchlock.artifacts.oci.documents import OciIndex, OciManifest
+from benchlock.artifacts.oci.store import OciStore
 
 
 class MirroredRepository(MirroredStore[OciStore]):

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from artifacts.digest import Digest, parse_digest
-from artifacts.errors import InvalidInputError
-from artifacts.urls import is_loopback, shown_url, split_url
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.urls import is_loopback, shown_url, split_url
 
 _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")

@@ -11,10 +11,10 @@ from itertools import islice
 from threading import Lock
 from typing import Final
 
-from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.documents import (
     EMPTY_CONTENT,
     MANIFEST,
     OciDescriptor,
@@ -23,7 +23,7 @@ from artifacts.oci.documents import (
     empty_descriptor,
     encode,
 )
-from artifacts.store import BlobNotFoundError
+from benchlock.artifacts.store import BlobNotFoundError
 
 TAG: Final = "blobs-"
 ARTIFACT: Final = "application/vnd.benchlock.blobs.v1+json"

@@ -17,18 +17,18 @@ from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest
-from artifacts.errors import IntegrityError, RefusedError, UnavailableError
-from artifacts.files import open_regular
-from artifacts.leftovers import RemovedFiles
-from artifacts.locking import lock_file
-from artifacts.oci.client import DAMAGED, DeletionRefusedError, RegistryClient
-from artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
-from artifacts.oci.reference import Repository
-from artifacts.oci.shelves import Shelves
-from artifacts.progress import Advance, unnoticed
-from artifacts.store import BlobNotFoundError, put_each, refuse_other
-from artifacts.transfer.spools import spooled
+from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest
+from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.locking import lock_file
+from benchlock.artifacts.oci.client import DAMAGED, DeletionRefusedError, RegistryClient
+from benchlock.artifacts.oci.documents import MANIFEST, OciIndex, OciManifest, decode, encode
+from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.oci.shelves import Shelves
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.store import BlobNotFoundError, put_each, refuse_other
+from benchlock.artifacts.transfer.spools import spooled
 
 CLAIM: Final = "benchlock-registry"
 """The tag of the manifest that says whose repository it is, and the key of its annotation for that."""

@@ -3,13 +3,13 @@
 A source is not trusted: whoever reads from a remote one states the digest that the bytes must have.
 """
 
-from artifacts.sources.dvc import DvcSource
-from artifacts.sources.https import HttpsSource
-from artifacts.sources.hub import Hub, HubSource
-from artifacts.sources.local import FileSource, FolderSource
-from artifacts.sources.network import LARGEST, Network
-from artifacts.sources.opening import Access, RemoteSource, Source, open_source
-from artifacts.sources.taking import fetch_file, fetch_tree, settled
+from benchlock.artifacts.sources.dvc import DvcSource
+from benchlock.artifacts.sources.https import HttpsSource
+from benchlock.artifacts.sources.hub import Hub, HubSource
+from benchlock.artifacts.sources.local import FileSource, FolderSource
+from benchlock.artifacts.sources.network import LARGEST, Network
+from benchlock.artifacts.sources.opening import Access, RemoteSource, Source, open_source
+from benchlock.artifacts.sources.taking import fetch_file, fetch_tree, settled
 
 __all__ = [
     "LARGEST",

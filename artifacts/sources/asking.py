@@ -8,9 +8,9 @@ from urllib.parse import urljoin
 
 import httpx
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.sources.network import Answer, Network, Request, TransientError
-from artifacts.urls import addresses, check_url, is_address, origin, refuse_private, split_url
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.sources.network import Answer, Network, Request, TransientError
+from benchlock.artifacts.urls import addresses, check_url, is_address, origin, refuse_private, split_url
 
 _REDIRECTS: Final = 10
 _CONNECT_SECONDS: Final = 15.0

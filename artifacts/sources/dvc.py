@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from urllib.parse import quote, unquote
 
-from artifacts.digest import CHUNK, Digest
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
-from artifacts.sources.local import file_url_path
-from artifacts.sources.network import LARGEST
-from artifacts.trees import check_path
-from artifacts.urls import check_url, split_url
+from benchlock.artifacts.digest import CHUNK, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.sources.local import file_url_path
+from benchlock.artifacts.sources.network import LARGEST
+from benchlock.artifacts.trees import check_path
+from benchlock.artifacts.urls import check_url, split_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

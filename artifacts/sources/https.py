@@ -4,10 +4,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from artifacts.digest import Digest
-from artifacts.sources.network import LARGEST, Network, Request
-from artifacts.sources.web import download
-from artifacts.urls import check_url, shown_url
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.sources.network import LARGEST, Network, Request
+from benchlock.artifacts.sources.web import download
+from benchlock.artifacts.urls import check_url, shown_url
 
 
 @dataclass(frozen=True, slots=True)

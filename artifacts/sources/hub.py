@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.sources.network import LARGEST, Network, Request
-from artifacts.sources.web import download
-from artifacts.trees import check_path
-from artifacts.urls import DIRECT, addresses, check_url, is_public, origin, shown_url, without_password
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.sources.network import LARGEST, Network, Request
+from benchlock.artifacts.sources.web import download
+from benchlock.artifacts.trees import check_path
+from benchlock.artifacts.urls import DIRECT, addresses, check_url, is_public, origin, shown_url, without_password
 
 Repository = Literal["model", "dataset", "space"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from artifacts.errors import InvalidInputError
-from artifacts.files import unreadable
-from artifacts.urls import split_url, without_password
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.files import unreadable
+from benchlock.artifacts.urls import split_url, without_password
 
 
 @dataclass(frozen=True, slots=True)

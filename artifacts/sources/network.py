@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult
 
-from artifacts.urls import is_loopback
+from benchlock.artifacts.urls import is_loopback
 
 LARGEST: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
 

@@ -4,13 +4,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artifacts.errors import InvalidInputError
-from artifacts.sources.dvc import Commits, DvcSource, dvc_source
-from artifacts.sources.https import HttpsSource
-from artifacts.sources.hub import Hub, HubSource, hub_source
-from artifacts.sources.local import FileSource, FolderSource, file_url_path, local_source
-from artifacts.sources.network import Network
-from artifacts.urls import check_url, shown_url
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.sources.dvc import Commits, DvcSource, dvc_source
+from benchlock.artifacts.sources.https import HttpsSource
+from benchlock.artifacts.sources.hub import Hub, HubSource, hub_source
+from benchlock.artifacts.sources.local import FileSource, FolderSource, file_url_path, local_source
+from benchlock.artifacts.sources.network import Network
+from benchlock.artifacts.urls import check_url, shown_url
 
 RemoteSource = HttpsSource | HubSource | DvcSource
 """What is read elsewhere: whoever publishes it states the digest that its bytes must have."""

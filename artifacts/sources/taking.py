@@ -5,15 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.fetching import fetch
-from artifacts.progress import SILENT, Progress
-from artifacts.sources.dvc import DvcSource, NoRepositoryError
-from artifacts.sources.network import LARGEST
-from artifacts.sources.opening import RemoteSource
-from artifacts.store import BlobStore, read, refuse_other
-from artifacts.trees import LARGEST_LISTING, TreeEntry, check_collisions, encode_listing, parse_listing, verify_tree
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.fetching import fetch
+from benchlock.artifacts.progress import SILENT, Progress
+from benchlock.artifacts.sources.dvc import DvcSource, NoRepositoryError
+from benchlock.artifacts.sources.network import LARGEST
+from benchlock.artifacts.sources.opening import RemoteSource
+from benchlock.artifacts.store import BlobStore, read, refuse_other
+from benchlock.artifacts.trees import (
+    LARGEST_LISTING,
+    TreeEntry,
+    check_collisions,
+    encode_listing,
+    parse_listing,
+    verify_tree,
+)
 
 
 def settled(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteSource:

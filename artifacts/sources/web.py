@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from artifacts.digest import CHUNK
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
-from artifacts.sources.network import Answer, Network, Request, TransientError
+from benchlock.artifacts.digest import CHUNK
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.sources.network import Answer, Network, Request, TransientError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -71,7 +71,7 @@ class _Body(io.RawIOBase):
     def connect(self) -> None:
         """Have an answer to read from."""
         while self._chunks is None:
-            from artifacts.sources.asking import ask  # noqa: PLC0415 - loads httpx, which only remote sources need
+            from benchlock.artifacts.sources.asking import ask  # noqa: PLC0415 - loads httpx, which only remote sources need
 
             self._attempts += 1
             try:

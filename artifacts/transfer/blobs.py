@@ -3,12 +3,12 @@
 import io
 from typing import BinaryIO, Final, cast
 
-from artifacts.digest import CHUNK, Descriptor, Digest, parse_digest
-from artifacts.progress import Advance, unnoticed
-from artifacts.transfer.notes import Notes
-from artifacts.transfer.session import NOT_FOUND, OK, Advice, Session
-from artifacts.transfer.streams import BlobStream
-from artifacts.transfer.uploads import PIECE, Upload
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, parse_digest
+from benchlock.artifacts.progress import Advance, unnoticed
+from benchlock.artifacts.transfer.notes import Notes
+from benchlock.artifacts.transfer.session import NOT_FOUND, OK, Advice, Session
+from benchlock.artifacts.transfer.streams import BlobStream
+from benchlock.artifacts.transfer.uploads import PIECE, Upload
 
 _BLOBS: Final = "blobs"
 

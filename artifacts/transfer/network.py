@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.urls import DIRECT, addresses, refuse_private, shown_url
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.urls import DIRECT, addresses, refuse_private, shown_url
 
 if TYPE_CHECKING:
     from httpx import BaseTransport

@@ -3,8 +3,8 @@
 from contextlib import suppress
 from pathlib import Path
 
-from artifacts.digest import Digest, parse_digest, to_hex
-from artifacts.drafts import new_file
+from benchlock.artifacts.digest import Digest, parse_digest, to_hex
+from benchlock.artifacts.drafts import new_file
 
 _LONGEST = 4096  # bytes of a URL
 

@@ -11,13 +11,13 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from artifacts.errors import BenchlockError, UnavailableError
-from artifacts.readable import readable
-from artifacts.transfer.network import SILENCE_SECONDS, TransientError, connect, network, patience
-from artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
+from benchlock.artifacts.errors import BenchlockError, UnavailableError
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.transfer.network import SILENCE_SECONDS, TransientError, connect, network, patience
+from benchlock.artifacts.urls import addresses, check_url, origin, refuse_private, shown_url
 
 if TYPE_CHECKING:
-    from artifacts.transfer.network import Client, Response
+    from benchlock.artifacts.transfer.network import Client, Response
 
 Content = bytes | Callable[[], Iterator[bytes]]
 """A request's body: as it is, or made anew for each try."""

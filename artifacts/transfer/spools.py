@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from artifacts.digest import CHUNK, Descriptor, Digest, chunks
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, chunks
+from benchlock.artifacts.errors import UnavailableError
 
 _SPOOLED: Final = 8 * CHUNK  # bytes that are held in memory before they go to a temporary file
 

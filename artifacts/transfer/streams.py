@@ -5,17 +5,17 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from artifacts.digest import CHUNK, Descriptor, Digest
-from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.store import BlobNotFoundError, mismatch
-from artifacts.transfer.network import TransientError, network
-from artifacts.transfer.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Session, pause
-from artifacts.urls import shown_url
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest
+from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.artifacts.store import BlobNotFoundError, mismatch
+from benchlock.artifacts.transfer.network import TransientError, network
+from benchlock.artifacts.transfer.session import ATTEMPTS, NOT_FOUND, OK, PARTIAL, RANGE, Session, pause
+from benchlock.artifacts.urls import shown_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    from artifacts.transfer.network import Response
+    from benchlock.artifacts.transfer.network import Response
 
 
 class BlobStream(io.RawIOBase):

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
 from urllib.parse import urlencode
 
-from artifacts.digest import Descriptor, describe, parse_digest
-from artifacts.errors import IntegrityError
-from artifacts.progress import Advance
-from artifacts.store import mismatch
-from artifacts.transfer.network import SILENCE_SECONDS, TransientError
-from artifacts.transfer.notes import Notes
-from artifacts.transfer.session import (
+from benchlock.artifacts.digest import Descriptor, describe, parse_digest
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.progress import Advance
+from benchlock.artifacts.store import mismatch
+from benchlock.artifacts.transfer.network import SILENCE_SECONDS, TransientError
+from benchlock.artifacts.transfer.notes import Notes
+from benchlock.artifacts.transfer.session import (
     ACCEPTED,
     ATTEMPTS,
     CONFLICT,

@@ -37,9 +37,9 @@ Answer = dict[str, float]
 
 def benchlock(asked: Mapping[str, Any]) -> Answer:
     """Run the harness's pipeline phase."""
-    from evaluator.harness.job import Axes, Dataset, File, Input, Job, Model, Output, Seeds, Step  # noqa: PLC0415
-    from evaluator.harness.performance import piped  # noqa: PLC0415
-    from evaluator.harness.scenarios import Offline  # noqa: PLC0415
+    from benchlock.evaluator.harness.job import Axes, Dataset, File, Input, Job, Model, Output, Seeds, Step  # noqa: PLC0415
+    from benchlock.evaluator.harness.performance import piped  # noqa: PLC0415
+    from benchlock.evaluator.harness.scenarios import Offline  # noqa: PLC0415
 
     steps = tuple(Step(name, arguments) for name, arguments in _STEPS)
     one = Input("input", "image", "float32", "NHWC", Axes(0, None, (224, 224, 3)), steps)

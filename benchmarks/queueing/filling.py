@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, text
 
+from benchlock.evaluator.dispatch.enrolment import keep_class
+from benchlock.evaluator.dispatch.matching import WantedPlatform, Wants
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
 from benchmarks.queueing.places import Place
-from evaluator.dispatch.enrolment import keep_class
-from evaluator.dispatch.matching import WantedPlatform, Wants
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
 
 LOCK = "sha256:" + "1" * 64
 _SERIES = {

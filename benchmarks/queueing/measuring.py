@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import MachineId
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.records.runs import RunEnd, RunStart, new_run_id
+from benchlock.registry.hosts import HostFacts
 from benchmarks.queueing.filling import LOCK
 from benchmarks.queueing.places import Place
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.records.runs import RunEnd, RunStart, new_run_id
-from registry.hosts import HostFacts
 
 _HOST: dict[str, Any] = {
     "cpu_model": "A CPU",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from migrations import upgrade
-from registry.catalogue import database
-from registry.catalogue.database import open_engine
+from benchlock.migrations import upgrade
+from benchlock.registry.catalogue import database
+from benchlock.registry.catalogue.database import open_engine
 
 DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
 

@@ -2,8 +2,8 @@
 
 from sqlalchemy import text
 
+from benchlock.evaluator.dispatch.claiming import POSTGRESQL, SQLITE
 from benchmarks.queueing.places import Place
-from evaluator.dispatch.claiming import POSTGRESQL, SQLITE
 
 
 def plan(place: Place) -> list[str]:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchlock.registry.names import Kind
 from benchmarks.resolving import index, plain
 from benchmarks.resolving.documents import request
 from benchmarks.resolving.filling import DATABASE, fill
@@ -15,7 +16,6 @@ from benchmarks.resolving.measuring import Process, alone, environment, forget, 
 from benchmarks.resolving.report import Row, Taken, milliseconds
 from benchmarks.resolving.solving import solve
 from benchmarks.resolving.universes import NAMES, Ask, Universe
-from registry.names import Kind
 
 BENCHLOCK = Path(sys.executable).parent / "benchlock"
 LIMIT = 10

@@ -4,10 +4,10 @@ import hashlib
 from functools import cache
 from typing import Any
 
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.registry.names import Kind
 from benchmarks.resolving.universes import FORMATS, Ask, Release, version
-from registry.names import Kind
 
 LAYER = bytes(1024)  # the end of a tar, and so an empty one
 WHEEL = b"This is no wheel.\n"

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Table, insert
 
-from artifacts.digest import digest_bytes
-from artifacts.local import LocalStore
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.local import LocalStore
+from benchlock.migrations import upgrade
+from benchlock.registry.catalogue.database import open_engine, writing
+from benchlock.registry.catalogue.rows import key_of, rows_of_version
+from benchlock.registry.catalogue.tables import manifests, versions
+from benchlock.registry.manifests import Manifest, parse_published
+from benchlock.registry.manifests.identity import content as content_of
+from benchlock.registry.manifests.identity import reference_of
 from benchmarks.resolving.documents import FILES, content
 from benchmarks.resolving.universes import Release, Universe
-from migrations import upgrade
-from registry.catalogue.database import open_engine, writing
-from registry.catalogue.rows import key_of, rows_of_version
-from registry.catalogue.tables import manifests, versions
-from registry.manifests import Manifest, parse_published
-from registry.manifests.identity import content as content_of
-from registry.manifests.identity import reference_of
 
 DATABASE = "registry.sqlite"
 PUBLISHED_AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+from benchlock.registry.names import Kind
 from benchmarks.resolving.universes import ANY, NAMES, PLATFORMS, Ask, Release, Universe, version
-from registry.names import Kind
 
 UV = Path(sys.executable).parent / "uv"
 _TAGS = {("amd64",): "manylinux_2_17_x86_64", (): "any", PLATFORMS: "any"}

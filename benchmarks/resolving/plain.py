@@ -9,8 +9,8 @@ from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Res
 from resolvelib.resolvers import RequirementInformation
 from resolvelib.structs import State
 
+from benchlock.registry.names import Kind
 from benchmarks.resolving.universes import ANY, Ask, Release, Span, Universe, version
-from registry.names import Kind
 
 Package = tuple[Kind, str]
 _ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")

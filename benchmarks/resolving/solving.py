@@ -7,14 +7,14 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from artifacts.errors import UnknownNameError
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.locking import question_of
+from benchlock.registry.requests import parse_request
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import resolve
 from benchmarks.resolving.filling import DATABASE
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.locking import question_of
-from registry.requests import parse_request
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.resolver import resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from benchlock.evaluator.comparing import balanced_orders
+from benchlock.evaluator.rerunning import REPEATS
+from benchlock.evaluator.statistics.equivalence import Answer, judge
+from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ROUND_DRIFT, over_runs, ratio
 from benchmarks.simulation.processes import autoregressive
 from benchmarks.simulation.tables import markdown, percent
-from evaluator.comparing import balanced_orders
-from evaluator.rerunning import REPEATS
-from evaluator.statistics.equivalence import Answer, judge
-from evaluator.statistics.repeats import DRIFT, FEWEST, ROUND_DRIFT, over_runs, ratio
 
 Floats = npt.NDArray[np.float64]
 Generator = np.random.Generator

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.equivalence import judge_quality
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.evaluator.statistics.intervals import fraction
+from benchlock.evaluator.statistics.pairing import Measures, PairedTests, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.quality import bootstrap_mean_iou, bootstrap_share
 from benchmarks.simulation.tables import markdown, percent
-from evaluator.statistics.clusters import mean_iou_interval, share_interval
-from evaluator.statistics.equivalence import judge_quality
-from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.intervals import fraction
-from evaluator.statistics.pairing import Measures, PairedTests, compare_decisions, compare_measures
-from evaluator.statistics.quality import bootstrap_mean_iou, bootstrap_share
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

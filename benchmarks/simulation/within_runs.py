@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import quantile
+from benchlock.evaluator.statistics.series import quantile_of_series
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.tables import markdown, percent
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import quantile
-from evaluator.statistics.series import quantile_of_series
 
 HEADER = (
     "calls",

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from artifacts.digest import from_hex
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.environment import Environments
+from benchlock.registry.lockfile import LockedPlatform, load
 from benchmarks.timing.subjects import FRAMEWORKS, Subject
-from evaluator.images.environment import Environments
-from registry.lockfile import LockedPlatform, load
 from tests.support.commands import Commands
 
 BARE = Path(__file__).with_name("bare.py")

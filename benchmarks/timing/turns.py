@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from benchlock.evaluator.harness import loadgen, predictors
+from benchlock.evaluator.harness.job import Axes, File, Input, Model, Output, Seeds
+from benchlock.evaluator.harness.performance.meter import Meter
+from benchlock.evaluator.harness.performance.stage import timed
+from benchlock.evaluator.harness.predictors import Place, Predictor
+from benchlock.evaluator.harness.reports import Progress
 from benchmarks.timing import bare
-from evaluator.harness import loadgen, predictors
-from evaluator.harness.job import Axes, File, Input, Model, Output, Seeds
-from evaluator.harness.performance.meter import Meter
-from evaluator.harness.performance.stage import timed
-from evaluator.harness.predictors import Place, Predictor
-from evaluator.harness.reports import Progress
 
 _WARMUP = 50
 _NANOSECONDS = 1e9

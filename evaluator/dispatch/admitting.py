@@ -10,17 +10,17 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select, text
 
-from artifacts.canonical import canonical
-from artifacts.errors import InvalidInputError, RefusedError
-from artifacts.limits import MACHINE_FACTS
-from evaluator.dispatch.held import SKEW
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import FencedError, JobWish, MachineId
-from evaluator.dispatch.tables import jobs
-from evaluator.records.documents import bound_start
-from evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_end, check_start
-from evaluator.records.tables import runs
-from registry.access.actors import acting
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.artifacts.limits import MACHINE_FACTS
+from benchlock.evaluator.dispatch.held import SKEW
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import FencedError, JobWish, MachineId
+from benchlock.evaluator.dispatch.tables import jobs
+from benchlock.evaluator.records.documents import bound_start
+from benchlock.evaluator.records.runs import Run, RunEnd, RunStart, check_end, check_same_end, check_start
+from benchlock.evaluator.records.tables import runs
+from benchlock.registry.access.actors import acting
 
 MOST_WAITING: Final = 10_000
 """So many queued jobs may a token have that is no administrator's."""

@@ -12,23 +12,29 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from artifacts.digest import Digest
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
-from artifacts.limits import REASON, truncate
-from evaluator.dispatch import hostlock
-from evaluator.dispatch.journal import LeasedJournal
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.pulse import Pulse
-from evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
-from evaluator.dispatch.states import Ended
-from evaluator.dispatch.times import boot_id, since_boot
-from evaluator.records.runs import Isolation, RunId
-from evaluator.runner.engine import Engine
-from evaluator.runner.execute import Journal, Runner, Turn
-from evaluator.runner.host import Host, this_host
-from evaluator.runner.reaping import clear, halt
-from registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
-from registry.lockfile import Lock
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import (
+    BenchlockError,
+    IntegrityError,
+    InvalidInputError,
+    UnavailableError,
+    UnknownNameError,
+)
+from benchlock.artifacts.limits import REASON, truncate
+from benchlock.evaluator.dispatch import hostlock
+from benchlock.evaluator.dispatch.journal import LeasedJournal
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.pulse import Pulse
+from benchlock.evaluator.dispatch.queue import FencedError, Lease, MachineId, Queue
+from benchlock.evaluator.dispatch.states import Ended
+from benchlock.evaluator.dispatch.times import boot_id, since_boot
+from benchlock.evaluator.records.runs import Isolation, RunId
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.execute import Journal, Runner, Turn
+from benchlock.evaluator.runner.host import Host, this_host
+from benchlock.evaluator.runner.reaping import clear, halt
+from benchlock.registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
+from benchlock.registry.lockfile import Lock
 
 _POLL: Final = 1.0
 """Seconds between two questions for work."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from evaluator.dispatch.queue import MachineId
-from registry.access.actors import acting
+from benchlock.evaluator.dispatch.queue import MachineId
+from benchlock.registry.access.actors import acting
 
 _HEADS = (2, 8, 32, 128)
 """So many of the oldest jobs are tried, and then more: others may have their hands on the first."""

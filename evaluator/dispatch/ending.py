@@ -6,16 +6,16 @@ from typing import Any, Final, cast, get_args
 from sqlalchemy import Connection, Row, delete, exists, select, text, update
 from sqlalchemy.exc import OperationalError
 
-from artifacts.limits import REASON, truncate
-from evaluator.dispatch.machine_faults import count_fault, discount_job, is_free_probe
-from evaluator.dispatch.rows import select_held, tally_of
-from evaluator.dispatch.states import OWN_FAULTS, Ended, Next, after
-from evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
-from evaluator.dispatch.times import Moment
-from evaluator.records.records import record_end
-from evaluator.records.runs import RunEnd, RunId
-from evaluator.runner.results import FailureClass
-from registry.catalogue.chain import insert_record
+from benchlock.artifacts.limits import REASON, truncate
+from benchlock.evaluator.dispatch.machine_faults import count_fault, discount_job, is_free_probe
+from benchlock.evaluator.dispatch.rows import select_held, tally_of
+from benchlock.evaluator.dispatch.states import OWN_FAULTS, Ended, Next, after
+from benchlock.evaluator.dispatch.tables import avoided, eligible, job_results, jobs, lease_slots, leases, machines
+from benchlock.evaluator.dispatch.times import Moment
+from benchlock.evaluator.records.records import record_end
+from benchlock.evaluator.records.runs import RunEnd, RunId
+from benchlock.evaluator.runner.results import FailureClass
+from benchlock.registry.catalogue.chain import insert_record
 
 AT_ONCE: Final = 16
 """So many leases end in one transaction, and so many jobs are queued again."""

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, insert, or_, select, text, update
 
-from artifacts.limits import LACKS, WORD, truncate
-from evaluator.dispatch.matching import MachineFacts, Wants, lacks
-from evaluator.dispatch.owners import check_own, owner_of
-from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.tables import classes, dispatch, eligible, jobs, lease_slots, machines
-from evaluator.dispatch.times import Moment, queue_id
-from registry.access.log import note
+from benchlock.artifacts.limits import LACKS, WORD, truncate
+from benchlock.evaluator.dispatch.matching import MachineFacts, Wants, lacks
+from benchlock.evaluator.dispatch.owners import check_own, owner_of
+from benchlock.evaluator.dispatch.queue import MachineId
+from benchlock.evaluator.dispatch.tables import classes, dispatch, eligible, jobs, lease_slots, machines
+from benchlock.evaluator.dispatch.times import Moment, queue_id
+from benchlock.registry.access.log import note
 
 _MOST_LACKS = LACKS // (WORD * 8)
 """Reasons of which all fit into their limit, whatever the jobs ask."""

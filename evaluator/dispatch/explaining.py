@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Connection, func, select, text, tuple_
 
-from evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Machine, MachineId, Standing
-from evaluator.dispatch.rows import load_job, load_machines
-from evaluator.dispatch.tables import avoided, eligible, jobs
-from evaluator.dispatch.times import Moment
+from benchlock.evaluator.dispatch.queue import COUNTED_AHEAD, Explanation, Job, JobId, Machine, MachineId, Standing
+from benchlock.evaluator.dispatch.rows import load_job, load_machines
+from benchlock.evaluator.dispatch.tables import avoided, eligible, jobs
+from benchlock.evaluator.dispatch.times import Moment
 
 SHOWN: Final = 100
 """Machines of an explanation: those that lack least."""

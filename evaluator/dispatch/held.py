@@ -13,11 +13,11 @@ from typing import Final
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 
-from artifacts.errors import InvalidInputError, RefusedError
-from evaluator.dispatch.times import Clock, Times
-from evaluator.records.documents import bound_start
-from evaluator.records.records import load_run, load_visible_run, record_end, record_start
-from evaluator.records.runs import (
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.dispatch.times import Clock, Times
+from benchlock.evaluator.records.documents import bound_start
+from benchlock.evaluator.records.records import load_run, load_visible_run, record_end, record_start
+from benchlock.evaluator.records.runs import (
     Run,
     RunEnd,
     RunEndedError,
@@ -28,9 +28,9 @@ from evaluator.records.runs import (
     check_start,
     in_text,
 )
-from evaluator.records.tables import held_runs, runs
-from registry.access.actors import acting
-from registry.catalogue.database import reading, writing
+from benchlock.evaluator.records.tables import held_runs, runs
+from benchlock.registry.access.actors import acting
+from benchlock.registry.catalogue.database import reading, writing
 
 SKEW: Final = timedelta(minutes=5)
 """So much may the time of a run's id be ahead of the clock here; other times that machines report are bounded by it."""

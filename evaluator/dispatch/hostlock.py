@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from artifacts.errors import UnavailableError
-from evaluator.dispatch.queue import Fence, Queue
-from evaluator.runner.engine import LABEL, Engine
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.dispatch.queue import Fence, Queue
+from benchlock.evaluator.runner.engine import LABEL, Engine
 
 CONTAINER: Final = "benchlock-measure-0"
 """The name of the container that measures: an engine gives it once."""

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError
-from evaluator.dispatch.pulse import Pulse
-from evaluator.dispatch.queue import FencedError, Job, Lease, Queue
-from evaluator.dispatch.times import since_boot
-from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart
-from registry.access.errors import UnauthorizedError
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.evaluator.dispatch.pulse import Pulse
+from benchlock.evaluator.dispatch.queue import FencedError, Job, Lease, Queue
+from benchlock.evaluator.dispatch.times import since_boot
+from benchlock.evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart
+from benchlock.registry.access.errors import UnauthorizedError
 
 _Answer = TypeVar("_Answer")
 _LEASES = 10

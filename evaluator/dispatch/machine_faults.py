@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select, update
 
-from evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended
-from evaluator.dispatch.tables import leases, machines
-from evaluator.dispatch.times import Moment
+from benchlock.evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended
+from benchlock.evaluator.dispatch.tables import leases, machines
+from benchlock.evaluator.dispatch.times import Moment
 
 MAX_FAULTS: Final = 2
 """Number of jobs in a row that end because of the machine before it is held back.

@@ -7,15 +7,15 @@ from typing import Any, Self
 import msgspec
 from msgspec import UNSET
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
-from evaluator.records.runs import Isolation
-from evaluator.runner.choice import DRIVEN
-from registry.hosts import HostConditions, HostFacts, unfit
-from registry.lockfile import Lock
-from registry.requests import conditions_of
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.records.runs import Isolation
+from benchlock.evaluator.runner.choice import DRIVEN
+from benchlock.registry.hosts import HostConditions, HostFacts, unfit
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.requests import conditions_of
 
 
 @readable

@@ -6,12 +6,12 @@ from typing import Final
 
 from sqlalchemy import Connection, func, select
 
-from artifacts.errors import RefusedError
-from evaluator.dispatch.queue import MachineId
-from evaluator.dispatch.tables import machines
-from registry.access.actors import acting
-from registry.access.tables import token_revocations, tokens
-from registry.access.tokens import State, expiry
+from benchlock.artifacts.errors import RefusedError
+from benchlock.evaluator.dispatch.queue import MachineId
+from benchlock.evaluator.dispatch.tables import machines
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.tables import token_revocations, tokens
+from benchlock.registry.access.tokens import State, expiry
 
 MOST_OWNED: Final = 1000
 """So many machines may a token enrol that is no administrator's."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal, Self
 
-from artifacts.errors import BenchlockError
-from evaluator.dispatch.queue import Beat, Lease, Queue
-from evaluator.dispatch.states import Phase
-from evaluator.dispatch.times import since_boot
-from registry.access.errors import UnauthorizedError
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.dispatch.queue import Beat, Lease, Queue
+from benchlock.evaluator.dispatch.states import Phase
+from benchlock.evaluator.dispatch.times import since_boot
+from benchlock.registry.access.errors import UnauthorizedError
 
 Verdict = Literal["lost", "cancel", "refused"]
 """``refused``: the queue does not accept the agent's token any more."""

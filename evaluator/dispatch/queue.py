@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NewType, Protocol
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, RefusedError
-from evaluator.dispatch.matching import MachineFacts, Wants
-from evaluator.dispatch.states import Ended, JobState, Phase, Tally
-from evaluator.dispatch.times import Times
-from evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
-from registry.ids import is_id, new_id
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.dispatch.matching import MachineFacts, Wants
+from benchlock.evaluator.dispatch.states import Ended, JobState, Phase, Tally
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.runs import Isolation, RunEnd, RunId, RunStart
+from benchlock.registry.ids import is_id, new_id
 
 JobId = NewType("JobId", str)
 MachineId = NewType("MachineId", str)

@@ -4,19 +4,19 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from artifacts import limits
-from artifacts.digest import Digest
-from artifacts.errors import UnknownNameError
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.owners import token_states
-from evaluator.dispatch.queue import Fence, Job, JobId, Lease, Machine, MachineId
-from evaluator.dispatch.states import Tally
-from evaluator.dispatch.tables import job_results, jobs, lease_slots, leases, machines
-from evaluator.dispatch.times import Moment, Times
-from evaluator.records.hidings import HIDDEN_RUNS
-from evaluator.records.runs import RunId
-from registry.access.actors import acting
-from registry.access.tokens import State
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.owners import token_states
+from benchlock.evaluator.dispatch.queue import Fence, Job, JobId, Lease, Machine, MachineId
+from benchlock.evaluator.dispatch.states import Tally
+from benchlock.evaluator.dispatch.tables import job_results, jobs, lease_slots, leases, machines
+from benchlock.evaluator.dispatch.times import Moment, Times
+from benchlock.evaluator.records.hidings import HIDDEN_RUNS
+from benchlock.evaluator.records.runs import RunId
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.tokens import State
 
 SEE: Final = "see "
 """With the id of a failed run it is the reason of the job: the message stays with the run, which may be hidden."""

@@ -11,16 +11,23 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 
-from artifacts import limits
-from artifacts.errors import UnknownNameError
-from evaluator.dispatch import ending, explaining, token_expiry
-from evaluator.dispatch.admitting import check_again, check_begun, check_facts, check_over, check_same, check_waiting
-from evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
-from evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine, remove_unused_matches
-from evaluator.dispatch.machine_faults import release_machine
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.owners import check_own, token_states
-from evaluator.dispatch.queue import (
+from benchlock.artifacts import limits
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.dispatch import ending, explaining, token_expiry
+from benchlock.evaluator.dispatch.admitting import (
+    check_again,
+    check_begun,
+    check_facts,
+    check_over,
+    check_same,
+    check_waiting,
+)
+from benchlock.evaluator.dispatch.claiming import BUSY, DUE, GLANCE, SEEN, Asked, claim, heads
+from benchlock.evaluator.dispatch.enrolment import keep_class, keep_machine, part_machine, remove_unused_matches
+from benchlock.evaluator.dispatch.machine_faults import release_machine
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.owners import check_own, token_states
+from benchlock.evaluator.dispatch.queue import (
     Beat,
     Explanation,
     Fence,
@@ -32,16 +39,16 @@ from evaluator.dispatch.queue import (
     Machine,
     MachineId,
 )
-from evaluator.dispatch.rows import SEE, job_of, lease_of, load_job, load_machines, select_held, select_jobs
-from evaluator.dispatch.states import Ended, JobState, Phase
-from evaluator.dispatch.tables import jobs, leases, machines
-from evaluator.dispatch.times import Clock, Moment, Times, queue_id
-from evaluator.records.records import load_run, record_start, runs_of
-from evaluator.records.runs import Run, RunEnd, RunId, RunStart, in_text, without_nul
-from registry.access.actors import acting
-from registry.access.log import note
-from registry.catalogue.database import changing, reading, writing
-from registry.catalogue.tables import locks
+from benchlock.evaluator.dispatch.rows import SEE, job_of, lease_of, load_job, load_machines, select_held, select_jobs
+from benchlock.evaluator.dispatch.states import Ended, JobState, Phase
+from benchlock.evaluator.dispatch.tables import jobs, leases, machines
+from benchlock.evaluator.dispatch.times import Clock, Moment, Times, queue_id
+from benchlock.evaluator.records.records import load_run, record_start, runs_of
+from benchlock.evaluator.records.runs import Run, RunEnd, RunId, RunStart, in_text, without_nul
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.database import changing, reading, writing
+from benchlock.registry.catalogue.tables import locks
 
 
 class SqlQueue:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from evaluator.runner.results import FailureClass
+from benchlock.evaluator.runner.results import FailureClass
 
 JobState = Literal["queued", "delayed", "leased", "done", "failed", "quarantined", "cancelled"]
 """``delayed``: queued again, and not before a time."""

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from artifacts.errors import IntegrityError
-from artifacts.store import FileStore
-from evaluator.dispatch.matching import wants_of
-from evaluator.dispatch.queue import JobId, JobWish, new_job_id
-from evaluator.evidence.definitions import definitions_of
-from evaluator.harness_releases import check_version
-from evaluator.records.runs import Isolation
-from evaluator.runner.choice import carries_code, check_code, is_confined
-from evaluator.runner.verification import read_manifests
-from registry.lockfile import Lock
-from registry.manifests import Model
-from registry.named import named
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.store import FileStore
+from benchlock.evaluator.dispatch.matching import wants_of
+from benchlock.evaluator.dispatch.queue import JobId, JobWish, new_job_id
+from benchlock.evaluator.evidence.definitions import definitions_of
+from benchlock.evaluator.harness_releases import check_version
+from benchlock.evaluator.records.runs import Isolation
+from benchlock.evaluator.runner.choice import carries_code, check_code, is_confined
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Model
+from benchlock.registry.named import named
 
 
 def wish_of(

@@ -7,9 +7,9 @@ no lease begins or ends because somebody set a clock.
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
 
-from evaluator.records.tables import RUN_ID
-from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
-from registry.catalogue.tables import APPEND_ONLY, metadata
+from benchlock.evaluator.records.tables import RUN_ID
+from benchlock.registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from benchlock.registry.catalogue.tables import APPEND_ONLY, metadata
 
 JOB_ID = letters(len("job/") + 26)
 COUNTED = BigInteger().with_variant(Integer, "sqlite")

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, select, text, update
 
-from evaluator.dispatch.tables import dispatch, jobs, machines
+from benchlock.evaluator.dispatch.tables import dispatch, jobs, machines
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _ROW: Final = 1

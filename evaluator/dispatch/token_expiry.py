@@ -6,14 +6,14 @@ from typing import Final
 
 from sqlalchemy import Connection, exists, select, text, update
 
-from evaluator.dispatch.ending import AT_ONCE, end_lease
-from evaluator.dispatch.owners import token_states
-from evaluator.dispatch.rows import select_held
-from evaluator.dispatch.tables import jobs, lease_slots, leases
-from evaluator.dispatch.times import Moment
-from registry.access.log import note
-from registry.access.tables import token_revocations, tokens
-from registry.access.tokens import State, expiry
+from benchlock.evaluator.dispatch.ending import AT_ONCE, end_lease
+from benchlock.evaluator.dispatch.owners import token_states
+from benchlock.evaluator.dispatch.rows import select_held
+from benchlock.evaluator.dispatch.tables import jobs, lease_slots, leases
+from benchlock.evaluator.dispatch.times import Moment
+from benchlock.registry.access.log import note
+from benchlock.registry.access.tables import token_revocations, tokens
+from benchlock.registry.access.tokens import State, expiry
 
 FAILURES: Final[Mapping[State, str]] = {"revoked": "token-revoked", "expired": "token-expired"}
 """The failure of a job whose token ended before the job did."""

@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts.errors import InvalidInputError
-from evaluator.harness.job import COLD_PHASES
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.job import COLD_PHASES
 
 Columns = Mapping[str, NDArray[Any]]
 

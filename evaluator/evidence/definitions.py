@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from artifacts.errors import InvalidInputError
-from evaluator.statistics.figures import Metric
-from registry.lockfile import Lock
-from registry.metrics import DEFINITIONS, MetricDefinition, find_definition
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.metrics import DEFINITIONS, MetricDefinition, find_definition
 
 _LEAST: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""

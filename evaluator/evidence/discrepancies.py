@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from artifacts import limits
-from evaluator.evidence.phases import equal, shown
-from evaluator.evidence.recomputation import Recomputed, Subject
-from evaluator.evidence.status import HOST_FAILURES
-from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
-from evaluator.runner.choice import is_code_by_format
-from evaluator.runner.ending import Ending, Failure, failure_of
-from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.stages import has_stages
-from evaluator.runner.trust import overrun, reported_by_model
-from evaluator.statistics.figures import Metric
-from registry.catalogue.documents import as_json
-from registry.manifests import Model
+from benchlock.artifacts import limits
+from benchlock.evaluator.evidence.phases import equal, shown
+from benchlock.evaluator.evidence.recomputation import Recomputed, Subject
+from benchlock.evaluator.evidence.status import HOST_FAILURES
+from benchlock.evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
+from benchlock.evaluator.runner.choice import is_code_by_format
+from benchlock.evaluator.runner.ending import Ending, Failure, failure_of
+from benchlock.evaluator.runner.process import NOT_ENFORCED
+from benchlock.evaluator.runner.stages import has_stages
+from benchlock.evaluator.runner.trust import overrun, reported_by_model
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.registry.catalogue.documents import as_json
+from benchlock.registry.manifests import Model
 
 HOST_TIMINGS: Final = (
     "verification",

@@ -14,20 +14,26 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
-from artifacts.store import BlobStore, read
-from evaluator.evidence.status import FAILURE_FIELDS, PEAK_FIELDS, REPORTED_FIELDS, EvidenceStatus, refuse_unverified
-from evaluator.harness.job import PEAK
-from evaluator.harness_releases import is_released
-from evaluator.records.documents import check_fit, encode_run
-from evaluator.records.runs import SELF_REPORTED, Run, check_consistency
-from registry.lockfile import Lock, LockedHarness
-from registry.manifests import Model
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.evaluator.evidence.status import (
+    FAILURE_FIELDS,
+    PEAK_FIELDS,
+    REPORTED_FIELDS,
+    EvidenceStatus,
+    refuse_unverified,
+)
+from benchlock.evaluator.harness.job import PEAK
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.documents import check_fit, encode_run
+from benchlock.evaluator.records.runs import SELF_REPORTED, Run, check_consistency
+from benchlock.registry.lockfile import Lock, LockedHarness
+from benchlock.registry.manifests import Model
 
 if TYPE_CHECKING:
-    from evaluator.evidence.recomputation import Recomputed, Subject
+    from benchlock.evaluator.evidence.recomputation import Recomputed, Subject
 
 PEAK_LOGS: Final = "peak-loadgen-detail"
 """The role of the blob that has LoadGen's logs of the probes of a peak."""
@@ -151,7 +157,7 @@ class Examiner:
         refuse_unverified(run.id, self.compare(run, lock))
 
     def _lock_of(self, run: Run) -> Lock:
-        from registry.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
+        from benchlock.registry.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
 
         lock = load(self._lock_text(run.start.lock), run.start.lock)
         with _as_contradiction():
@@ -205,8 +211,8 @@ def compare_blobs(
         IntegrityError: A blob is missing or damaged.
         InvalidInputError: This version cannot recompute the figures.
     """
-    from evaluator.evidence.discrepancies import find_discrepancies  # noqa: PLC0415 - numpy and scipy
-    from evaluator.evidence.recomputation import Recomputed  # noqa: PLC0415
+    from benchlock.evaluator.evidence.discrepancies import find_discrepancies  # noqa: PLC0415 - numpy and scipy
+    from benchlock.evaluator.evidence.recomputation import Recomputed  # noqa: PLC0415
 
     assert run.end is not None
     try:
@@ -226,9 +232,9 @@ def compare_blobs(
 
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
-    from evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
-    from evaluator.runner.agreement import check_agreement  # noqa: PLC0415 - as above
-    from evaluator.runner.verification import read_manifests  # noqa: PLC0415
+    from benchlock.evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
+    from benchlock.evaluator.runner.agreement import check_agreement  # noqa: PLC0415 - as above
+    from benchlock.evaluator.runner.verification import read_manifests  # noqa: PLC0415
 
     facts = ("os", "arch", "device", "python")
     place = [run.start.platform.get(fact) for fact in facts]
@@ -264,7 +270,7 @@ def recompute_once(
     Raises:
         As ``evaluator.evidence.recomputation.recompute``.
     """
-    from evaluator.evidence.recomputation import recompute  # noqa: PLC0415 - as above
+    from benchlock.evaluator.evidence.recomputation import recompute  # noqa: PLC0415 - as above
 
     key = (subject.lock.id, str(subject.platform), tuple(sorted(blobs.items())))
     with _mutex:
@@ -292,8 +298,8 @@ def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
     """Return the metrics that the model could have made, of a record that is older than such marks."""
-    from evaluator.runner.trust import reported_by_model  # noqa: PLC0415 - as above
-    from evaluator.runner.verification import read_manifests  # noqa: PLC0415
+    from benchlock.evaluator.runner.trust import reported_by_model  # noqa: PLC0415 - as above
+    from benchlock.evaluator.runner.verification import read_manifests  # noqa: PLC0415
 
     assert run.end is not None
     if SELF_REPORTED in run.end.details or not run.end.metrics:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from artifacts.errors import InvalidInputError
-from evaluator.harness.loadgen_log import Log
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.loadgen_log import Log
 
 LARGEST_SUMMARY: Final = 1 << 20
 TARGET_PERCENTILE: Final = 0.99

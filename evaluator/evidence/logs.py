@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from evaluator.evidence.loadgen_results import TARGET_PERCENTILE
-from evaluator.harness.account import describe_probe
-from evaluator.harness.loadgen_log import SEPARATOR, Entry, Log, split_entries, summarize_log
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.loadgen_results import TARGET_PERCENTILE
+from benchlock.evaluator.harness.account import describe_probe
+from benchlock.evaluator.harness.loadgen_log import SEPARATOR, Entry, Log, split_entries, summarize_log
 
 _COUNTING: Final = ("effective_", "result_", "early_stopping_", "loadgen_version")
 """Prefixes of the keys whose values are figures, settings or verdicts: one text, truth value or number each."""

@@ -7,20 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from artifacts.isolation.server import CallerBlobs
-from artifacts.store import BlobStore, verify
-from evaluator.evidence.scores import LARGEST_PREDICTIONS, lay_labels, score_samples
-from evaluator.evidence.workspace import lay_out, open_workspace
-from evaluator.records.runs import Run
-from evaluator.runner.verification import read_manifests
-from evaluator.statistics.pairing import PairedTest, PairedTests, compare_measures
-from registry.lockfile import Lock, dump, load
-from registry.manifests import Dataset
-from registry.metrics import is_quality
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.isolation.server import CallerBlobs
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.evaluator.evidence.scores import LARGEST_PREDICTIONS, lay_labels, score_samples
+from benchlock.evaluator.evidence.workspace import lay_out, open_workspace
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.evaluator.statistics.pairing import PairedTest, PairedTests, compare_measures
+from benchlock.registry.lockfile import Lock, dump, load
+from benchlock.registry.manifests import Dataset
+from benchlock.registry.metrics import is_quality
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=300.0, files=64, result=1 << 20)
 """The limits of the comparison of two runs."""

@@ -11,19 +11,25 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from artifacts.errors import InvalidInputError
-from evaluator.evidence.columns import check_columns
-from evaluator.evidence.examination import PEAK_LOGS
-from evaluator.evidence.loadgen_results import check_results, check_samples, check_summary, check_verdict
-from evaluator.evidence.logs import check_settings, describe_checked_probe, read_detail_log, read_probe_logs
-from evaluator.evidence.requirements import is_complete
-from evaluator.harness.account import compare_log, describe_account, describe_phase, describe_starts, describe_sweep
-from evaluator.harness.loadgen_log import Log
-from evaluator.harness.trace import agreement
-from evaluator.runner.trust import InvalidLoadError
-from evaluator.statistics.samples import read_columns, samples_of
-from evaluator.statistics.timing import Performance
-from registry.lockfile import Lock
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.columns import check_columns
+from benchlock.evaluator.evidence.examination import PEAK_LOGS
+from benchlock.evaluator.evidence.loadgen_results import check_results, check_samples, check_summary, check_verdict
+from benchlock.evaluator.evidence.logs import check_settings, describe_checked_probe, read_detail_log, read_probe_logs
+from benchlock.evaluator.evidence.requirements import is_complete
+from benchlock.evaluator.harness.account import (
+    compare_log,
+    describe_account,
+    describe_phase,
+    describe_starts,
+    describe_sweep,
+)
+from benchlock.evaluator.harness.loadgen_log import Log
+from benchlock.evaluator.harness.trace import agreement
+from benchlock.evaluator.runner.trust import InvalidLoadError
+from benchlock.evaluator.statistics.samples import read_columns, samples_of
+from benchlock.evaluator.statistics.timing import Performance
+from benchlock.registry.lockfile import Lock
 
 LARGEST_SAMPLES: Final = 512 << 20
 LARGEST_LOG: Final = 64 << 20

@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import BenchlockError, InvalidInputError
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.frames import pack_error, unpack_error
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from artifacts.isolation.server import CallerBlobs
-from artifacts.store import BlobStore, verify
-from evaluator.evidence.definitions import definitions_of
-from evaluator.evidence.examination import PEAK_LOGS
-from evaluator.evidence.loadgen_results import LARGEST_SUMMARY
-from evaluator.evidence.phases import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.frames import pack_error, unpack_error
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.isolation.server import CallerBlobs
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.evaluator.evidence.definitions import definitions_of
+from benchlock.evaluator.evidence.examination import PEAK_LOGS
+from benchlock.evaluator.evidence.loadgen_results import LARGEST_SUMMARY
+from benchlock.evaluator.evidence.phases import (
     LARGEST_LOG,
     LARGEST_SAMPLES,
     PERFORMANCE,
@@ -26,32 +26,32 @@ from evaluator.evidence.phases import (
     equal,
     shown,
 )
-from evaluator.evidence.requirements import check_requirements
-from evaluator.evidence.scores import (
+from benchlock.evaluator.evidence.requirements import check_requirements
+from benchlock.evaluator.evidence.scores import (
     LARGEST_PREDICTIONS,
     NonFiniteError,
     UnreadableLabelsError,
     lay_labels,
     score_predictions,
 )
-from evaluator.evidence.workspace import lay_out, open_workspace
-from evaluator.harness.account import find_peak
-from evaluator.records.calls import calls_document
-from evaluator.records.runs import CALLS
-from evaluator.runner.ending import Failure
-from evaluator.runner.results import LARGEST_RESULT, FailureClass, Result, parse_result
-from evaluator.runner.surroundings import misfit
-from evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
-from evaluator.runner.verification import read_manifests
-from evaluator.statistics.calls import describe_calls
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.metrics import Right, summarise
-from evaluator.statistics.quality import Judged, judged
-from evaluator.statistics.timing import Peak, Performance, Phases
-from registry.lockfile import Lock, LockedPlatform, dump, load
-from registry.manifests import Dataset, Framework, Manifest
-from registry.metrics import is_quality
-from registry.names import Kind
+from benchlock.evaluator.evidence.workspace import lay_out, open_workspace
+from benchlock.evaluator.harness.account import find_peak
+from benchlock.evaluator.records.calls import calls_document
+from benchlock.evaluator.records.runs import CALLS
+from benchlock.evaluator.runner.ending import Failure
+from benchlock.evaluator.runner.results import LARGEST_RESULT, FailureClass, Result, parse_result
+from benchlock.evaluator.runner.surroundings import misfit
+from benchlock.evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.evaluator.statistics.calls import describe_calls
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.statistics.metrics import Right, summarise
+from benchlock.evaluator.statistics.quality import Judged, judged
+from benchlock.evaluator.statistics.timing import Peak, Performance, Phases
+from benchlock.registry.lockfile import Lock, LockedPlatform, dump, load
+from benchlock.registry.manifests import Dataset, Framework, Manifest
+from benchlock.registry.metrics import is_quality
+from benchlock.registry.names import Kind
 
 _LARGEST: Final = {
     "result": LARGEST_RESULT,

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import Engine
 
-from evaluator.evidence.examination import Examiner
-from evaluator.records.records import Records
-from evaluator.records.runs import Run, RunId
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run, RunId
 
 
 class ExaminedRecords(Records):

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from safetensors import SafetensorError, safe_open
 
-from artifacts.errors import InvalidInputError
-from evaluator.harness.job import COLD_PHASES, PEAK, PIPELINE_METRICS
-from evaluator.runner.jobs import fingerprint_lock
-from evaluator.runner.stages import harness_version
-from registry.lockfile import Lock
-from registry.metrics import is_quality
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from benchlock.evaluator.runner.jobs import fingerprint_lock
+from benchlock.evaluator.runner.stages import harness_version
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.metrics import is_quality
 
 FINGERPRINT: Final = "lock_fingerprint"
 """The key of ``result.json``, and of the metadata of tensor files, that names the lock."""

@@ -6,21 +6,21 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, from_hex
-from artifacts.errors import InvalidInputError
-from artifacts.store import BlobStore, bring
-from artifacts.trees import iterate_tree
-from evaluator.evidence.workspace import lay_out
-from evaluator.harness.failures import Failure
-from evaluator.harness.job import Job
-from evaluator.harness.reading import parse_job
-from evaluator.harness.scoring import Score, score
-from evaluator.runner.jobs import job_document
-from evaluator.runner.stages import harness_version
-from registry.lockfile import Lock
-from registry.manifests import Dataset, Manifest, Model, plain
-from registry.metrics import is_quality
-from registry.names import Kind
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.store import BlobStore, bring
+from benchlock.artifacts.trees import iterate_tree
+from benchlock.evaluator.evidence.workspace import lay_out
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.job import Job
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.scoring import Score, score
+from benchlock.evaluator.runner.jobs import job_document
+from benchlock.evaluator.runner.stages import harness_version
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Dataset, Manifest, Model, plain
+from benchlock.registry.metrics import is_quality
+from benchlock.registry.names import Kind
 
 LARGEST_PREDICTIONS: Final = 2 << 30
 _OF_FILES: Final = ("image-index", "wav-index", "coco")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from artifacts.digest import Digest
-from artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 
 State = Literal["verified", "contradicted", "unverified"]
 

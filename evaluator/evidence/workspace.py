@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from artifacts.digest import Descriptor
-from artifacts.store import BlobStore, copy_out
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.store import BlobStore, copy_out
 
 _STALE: Final = 24 * 3600.0
 """Seconds after which a folder can only be what a killed process left."""

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from artifacts.digest import Descriptor, chunks, digest_bytes, to_hex
-from artifacts.store import BlobStore
-from artifacts.tars import END, header, padding
+from benchlock.artifacts.digest import Descriptor, chunks, digest_bytes, to_hex
+from benchlock.artifacts.store import BlobStore
+from benchlock.artifacts.tars import END, header, padding
 
 
 def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> Iterator[bytes]:

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.digest import Descriptor, Digest, to_hex
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from evaluator.images.base import Base
-from evaluator.images.bytecode import Sources, compile_all
-from evaluator.images.config import PACKAGES, PREFIX
-from evaluator.images.files import files_below
-from evaluator.images.install import Layout, install_wheel
-from evaluator.images.layers import write_layer
-from evaluator.images.parallel import parallel
+from benchlock.artifacts.digest import Descriptor, Digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.evaluator.images.base import Base
+from benchlock.evaluator.images.bytecode import Sources, compile_all
+from benchlock.evaluator.images.config import PACKAGES, PREFIX
+from benchlock.evaluator.images.files import files_below
+from benchlock.evaluator.images.install import Layout, install_wheel
+from benchlock.evaluator.images.layers import write_layer
+from benchlock.evaluator.images.parallel import parallel
 
 LAYERS = "layers"
 """The folder of the layers, beside the lock of the wheels."""

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore
-from evaluator.images.commands import run_tool
-from evaluator.images.target import Target, read_target, running_python
-from evaluator.images.wheels import check_file, copy
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.images.commands import run_tool
+from benchlock.evaluator.images.target import Target, read_target, running_python
+from benchlock.evaluator.images.wheels import check_file, copy
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose own Python is that minor version."""

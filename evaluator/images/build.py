@@ -11,23 +11,23 @@ from pathlib import Path
 from msgspec import UNSET, structs
 from packaging.requirements import Requirement
 
-from artifacts.digest import Digest, digest_bytes, to_hex
-from artifacts.errors import InvalidInputError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore
-from evaluator.images.assemble import assemble, layer_path
-from evaluator.images.base import Base, debian_tarball, open_base
-from evaluator.images.commands import disk_errors
-from evaluator.images.config import encode_config
-from evaluator.images.devices import check_device
-from evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
-from evaluator.images.pylock import WHEELS, encode_pylock
-from evaluator.images.remote_base import RemoteBase
-from evaluator.images.target import Target, host_target
-from evaluator.images.wheels import IndexOptions, Wheel, copy, fetch, resolve
-from registry.manifests.model import File, Role
-from registry.manifests.others import Framework, Image, Platform, Provision
-from registry.versions import from_pep440
+from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.images.assemble import assemble, layer_path
+from benchlock.evaluator.images.base import Base, debian_tarball, open_base
+from benchlock.evaluator.images.commands import disk_errors
+from benchlock.evaluator.images.config import encode_config
+from benchlock.evaluator.images.devices import check_device
+from benchlock.evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
+from benchlock.evaluator.images.pylock import WHEELS, encode_pylock
+from benchlock.evaluator.images.remote_base import RemoteBase
+from benchlock.evaluator.images.target import Target, host_target
+from benchlock.evaluator.images.wheels import IndexOptions, Wheel, copy, fetch, resolve
+from benchlock.registry.manifests.model import File, Role
+from benchlock.registry.manifests.others import Framework, Image, Platform, Provision
+from benchlock.registry.versions import from_pep440
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.progress import Progress
-from evaluator.images.commands import run_tool
-from evaluator.images.files import files_below
-from evaluator.images.parallel import parallel
+from benchlock.artifacts.progress import Progress
+from benchlock.evaluator.images.commands import run_tool
+from benchlock.evaluator.images.files import files_below
+from benchlock.evaluator.images.parallel import parallel
 
 _FILES_A_PROCESS = 256
 """Part of what makes the bytes: another number gives other byte code, and so other image ids."""

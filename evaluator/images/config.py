@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest
 
 PREFIX = "/opt/benchlock"
 PACKAGES = f"{PREFIX}/site-packages"

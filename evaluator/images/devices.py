@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from artifacts.errors import InvalidInputError
-from evaluator.images.wheels import Wheel
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.images.wheels import Wheel
 
 CPU = "cpu"
 _CUDA = "cuda"

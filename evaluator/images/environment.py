@@ -8,20 +8,20 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest, describe, digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore
-from evaluator.images.bytecode import Sources, compile_all
-from evaluator.images.commands import disk_errors
-from evaluator.images.files import files_below
-from evaluator.images.install import Layout, install_wheel
-from evaluator.images.interpreters import find_interpreter
-from evaluator.images.parallel import parallel
-from evaluator.images.target import Target, host_target
-from evaluator.images.wheels import check_file, copy
-from evaluator.images.workspaces import workspace
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest, describe, digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.images.bytecode import Sources, compile_all
+from benchlock.evaluator.images.commands import disk_errors
+from benchlock.evaluator.images.files import files_below
+from benchlock.evaluator.images.install import Layout, install_wheel
+from benchlock.evaluator.images.interpreters import find_interpreter
+from benchlock.evaluator.images.parallel import parallel
+from benchlock.evaluator.images.target import Target, host_target
+from benchlock.evaluator.images.wheels import check_file, copy
+from benchlock.evaluator.images.workspaces import workspace
 
 _LAYOUT = 1
 """Counted up when environments are made in another way, so that none of the old way is used again."""

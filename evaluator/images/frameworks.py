@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.manifests.others import PredictorName
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.manifests.others import PredictorName
 
 HARNESS_REQUIREMENTS = (
     "mlcommons-loadgen==6.0.17",

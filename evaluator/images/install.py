@@ -10,7 +10,7 @@ from installer.destinations import SchemeDictionaryDestination
 from installer.exceptions import InstallerError
 from installer.sources import WheelContentElement, WheelFile
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 _INSTALLER = {"INSTALLER": b"benchlock\n"}
 

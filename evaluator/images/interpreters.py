@@ -5,9 +5,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from artifacts.errors import UnavailableError
-from evaluator.images.commands import run_tool
-from evaluator.images.target import running_python
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.images.commands import run_tool
+from benchlock.evaluator.images.target import running_python
 
 _PROBE = """
 import json, sys

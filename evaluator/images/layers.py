@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from stat import S_IXUSR
 
-from artifacts.digest import CHUNK, Descriptor, describe
-from evaluator.images.files import files_below
+from benchlock.artifacts.digest import CHUNK, Descriptor, describe
+from benchlock.evaluator.images.files import files_below
 
 _TIME = 315_532_800
 """1980-01-01, the first moment that a zip can name."""

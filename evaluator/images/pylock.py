@@ -8,9 +8,9 @@ from packaging.pylock import Package, PackageWheel, Pylock
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from artifacts.digest import Digest, to_hex
-from evaluator.images.target import Target
-from evaluator.images.wheels import Wheel
+from benchlock.artifacts.digest import Digest, to_hex
+from benchlock.evaluator.images.target import Target
+from benchlock.evaluator.images.wheels import Wheel
 
 WHEELS = "wheels"
 """The folder of the wheels, beside the lock."""

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from artifacts.digest import Descriptor, Digest, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.oci.documents import OciDescriptor
-from artifacts.oci.images import Connect, find_image, find_tag, parse_image
-from artifacts.oci.layers import uncompressed
-from artifacts.progress import Progress
-from artifacts.store import BlobStore
-from evaluator.images.base import Base, enter_base
-from evaluator.images.rootfs import apply_layer
-from evaluator.images.target import host_target
-from evaluator.images.wheels import check_file, copy
-from registry.configuration import Configuration, parse_configuration
+from benchlock.artifacts.digest import Descriptor, Digest, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.oci.documents import OciDescriptor
+from benchlock.artifacts.oci.images import Connect, find_image, find_tag, parse_image
+from benchlock.artifacts.oci.layers import uncompressed
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.images.base import Base, enter_base
+from benchlock.evaluator.images.rootfs import apply_layer
+from benchlock.evaluator.images.target import host_target
+from benchlock.evaluator.images.wheels import check_file, copy
+from benchlock.registry.configuration import Configuration, parse_configuration
 
 LARGEST: Final = 64 << 30
 """Bytes of all layers of a base, unpacked: few packed ones can hold any number."""

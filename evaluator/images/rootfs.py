@@ -8,8 +8,8 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from artifacts.digest import CHUNK
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.digest import CHUNK
+from benchlock.artifacts.errors import InvalidInputError
 
 _HIDES = ".wh."
 """What begins the name of an entry that hides another of the layers below (OCI image specification 1.1, layer)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}

@@ -11,11 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
 
-from artifacts.digest import Digest, chunks, describe, from_hex, to_hex
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from artifacts.store import BlobStore
-from evaluator.images.commands import last_lines, run_group
-from evaluator.images.target import Target, running_python
+from benchlock.artifacts.digest import Digest, chunks, describe, from_hex, to_hex
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.images.commands import last_lines, run_group
+from benchlock.evaluator.images.target import Target, running_python
 
 _OFFLINE_SIGN = "Retrying (Retry("
 _MISMATCH_SIGN = "DO NOT MATCH THE HASHES"

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from artifacts.readable import readable
-from evaluator.records.runs import CALLS, Run
-from evaluator.statistics.figures import Calls
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.records.runs import CALLS, Run
+from benchlock.evaluator.statistics.figures import Calls
 
 readable(Calls)
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evaluator.records.runs import Run
-from registry.lockfile import Lock
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.lockfile import Lock
 
 _SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
 _SAME_PLATFORM = ("os", "arch", "device")

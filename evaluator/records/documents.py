@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.readable import readable
-from evaluator.records.runs import (
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.records.runs import (
     ROLE_PATTERN,
     SELF_REPORTED,
     Isolation,
@@ -24,9 +24,9 @@ from evaluator.records.runs import (
     check_start,
     mark_calls,
 )
-from evaluator.statistics.figures import Interval, Metric
-from registry.ids import moment, time_of
-from registry.lockfile import Count, DigestText, Lock, Whole
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.ids import moment, time_of
+from benchlock.registry.lockfile import Count, DigestText, Lock, Whole
 
 SCHEMA: Final = (1, 0)
 """Major and minor version of what is written here."""

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.store import BlobStore, copy_out
-from evaluator.evidence.status import RUN_AGAIN
-from evaluator.records.runs import Run
-from evaluator.runner.results import FILES
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.store import BlobStore, copy_out
+from benchlock.evaluator.evidence.status import RUN_AGAIN
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.results import FILES
 
 
 def export_run(run: Run, store: BlobStore, folder: Path) -> int:

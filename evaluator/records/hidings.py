@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Connection, Select, func, select
 
-from evaluator.records.runs import Hiding, RunId
-from evaluator.records.tables import hidings
-from registry.access.log import note
-from registry.catalogue.chain import insert_record
+from benchlock.evaluator.records.runs import Hiding, RunId
+from benchlock.evaluator.records.tables import hidings
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.chain import insert_record
 
 _RUN: Final = "run"
 _later = hidings.alias()

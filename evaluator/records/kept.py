@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from artifacts.digest import Digest
-from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
+from benchlock.artifacts.digest import Digest
+from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
 
 
 class KeptRuns(Protocol):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evaluator.records.runs import CONTAINER_CPU, Run
+from benchlock.evaluator.records.runs import CONTAINER_CPU, Run
 
 
 @dataclass(frozen=True, slots=True)

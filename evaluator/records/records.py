@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
-from artifacts import limits
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
-from evaluator.records.documents import encode_run
-from evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
-from evaluator.records.replays import refuse_replay
-from evaluator.records.runs import (
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
+from benchlock.evaluator.records.documents import encode_run
+from benchlock.evaluator.records.hidings import HIDDEN_RUNS, find_hiding, insert_hiding
+from benchlock.evaluator.records.replays import refuse_replay
+from benchlock.evaluator.records.runs import (
     DamagedRun,
     Outcome,
     Run,
@@ -25,8 +25,8 @@ from evaluator.records.runs import (
     check_start,
     in_text,
 )
-from evaluator.records.summaries import summarize
-from evaluator.records.tables import (
+from benchlock.evaluator.records.summaries import summarize
+from benchlock.evaluator.records.tables import (
     held_runs,
     imported_runs,
     open_runs,
@@ -37,13 +37,13 @@ from evaluator.records.tables import (
     run_packages,
     runs,
 )
-from evaluator.statistics.figures import Interval, Metric
-from registry.access.actors import acting
-from registry.access.log import note, now
-from registry.catalogue.chain import check_records, digest_record, find_positions, insert_record
-from registry.catalogue.damage import RESTORE, DamagedDatabaseError
-from registry.catalogue.database import decoding, reading, writing
-from registry.catalogue.tables import locks
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.log import note, now
+from benchlock.registry.catalogue.chain import check_records, digest_record, find_positions, insert_record
+from benchlock.registry.catalogue.damage import RESTORE, DamagedDatabaseError
+from benchlock.registry.catalogue.database import decoding, reading, writing
+from benchlock.registry.catalogue.tables import locks
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
 _AT_ONCE: Final = 8

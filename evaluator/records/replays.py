@@ -10,11 +10,11 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from artifacts.digest import Digest
-from artifacts.errors import IntegrityError
-from evaluator.records.hidings import HIDDEN_RUNS
-from evaluator.records.runs import Run, RunEnd, RunId
-from evaluator.records.tables import run_blobs, runs
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.evaluator.records.hidings import HIDDEN_RUNS
+from benchlock.evaluator.records.runs import Run, RunEnd, RunId
+from benchlock.evaluator.records.tables import run_blobs, runs
 
 SAMPLES: Final = "samples"
 """The role of the blob with the raw samples of a timed phase."""

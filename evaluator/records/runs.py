@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, Literal, NewType, get_args
 
-from artifacts import limits
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, parse_digest
-from artifacts.errors import InvalidInputError, RefusedError
-from evaluator.evidence.definitions import metric_faults
-from evaluator.evidence.status import EvidenceStatus
-from evaluator.statistics.figures import Metric
-from registry.catalogue.documents import as_json
-from registry.ids import is_id, milliseconds, new_id, time_of
-from registry.metrics import is_quality
+from benchlock.artifacts import limits
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.evidence.definitions import metric_faults
+from benchlock.evaluator.evidence.status import EvidenceStatus
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.registry.catalogue.documents import as_json
+from benchlock.registry.ids import is_id, milliseconds, new_id, time_of
+from benchlock.registry.metrics import is_quality
 
 RunId = NewType("RunId", str)
 Isolation = Literal["container", "process"]

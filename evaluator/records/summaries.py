@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from artifacts import limits
-from artifacts.canonical import canonical
-from evaluator.records.runs import CALLS, SELF_REPORTED, Json, Run, RunEnd
+from benchlock.artifacts import limits
+from benchlock.artifacts.canonical import canonical
+from benchlock.evaluator.records.runs import CALLS, SELF_REPORTED, Json, Run, RunEnd
 
 _LARGEST_PART: Final = 16 << 10
 """Bytes of a part of a record, as JSON, beyond which the summary lacks it."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, ForeignKeyConstraint, Index, Table
 
-from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
-from registry.catalogue.tables import APPEND_ONLY, deferred_key, metadata
+from benchlock.registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from benchlock.registry.catalogue.tables import APPEND_ONLY, deferred_key, metadata
 
 RUN_ID = letters(len("run/") + 26)
 

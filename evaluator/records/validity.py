@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from artifacts.readable import readable
-from evaluator.records.runs import Run
-from evaluator.statistics.units import duration
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.units import duration
 
 Cause = Literal["latency bound", "early stopping", "other", "no reason given"]
 

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from artifacts.plurals import count_of
-from evaluator.records.calls import unusable_times
-from evaluator.records.comparison import host_differences
-from evaluator.records.predictions import Agreed, Agreement
-from evaluator.records.runs import Run, RunId
-from evaluator.records.validity import validity_of
-from evaluator.statistics.equivalence import Finding
-from evaluator.statistics.equivalence import judge as judge_ratio
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.repeats import DRIFT, FEWEST, ratio
-from evaluator.statistics.units import change, in_unit
-from registry.metrics import is_quality
+from benchlock.artifacts.plurals import count_of
+from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.comparison import host_differences
+from benchlock.evaluator.records.predictions import Agreed, Agreement
+from benchlock.evaluator.records.runs import Run, RunId
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.statistics.equivalence import Finding
+from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ratio
+from benchlock.evaluator.statistics.units import change, in_unit
+from benchlock.registry.metrics import is_quality
 
 Word = Literal["reproduced", "not reproduced", "undecided"]
 

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from registry.hosts import Accelerator
+from benchlock.registry.hosts import Accelerator
 
 _TOOL = "nvidia-smi"
 _QUERY = (_TOOL, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")

@@ -5,12 +5,12 @@ from typing import Final
 
 from msgspec import UNSET
 
-from artifacts.digest import to_hex
-from artifacts.errors import IntegrityError
-from evaluator.harness_releases import check_version
-from registry.lockfile import Lock, LockedArtifact, LockedPlatform
-from registry.manifests import Dataset, Image, Manifest, Platform, files_of
-from registry.names import Kind
+from benchlock.artifacts.digest import to_hex
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.evaluator.harness_releases import check_version
+from benchlock.registry.lockfile import Lock, LockedArtifact, LockedPlatform
+from benchlock.registry.manifests import Dataset, Image, Manifest, Platform, files_of
+from benchlock.registry.names import Kind
 
 Named = set[tuple[str, str]]
 """Paths of files, each with its SHA-256."""

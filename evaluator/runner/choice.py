@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from artifacts.errors import UnavailableError
-from artifacts.plurals import count_of
-from evaluator.records.runs import Isolation
-from evaluator.runner.engine import Engine
-from registry.hosts import CPU, HostConditions, HostFacts, allotted, unfit
-from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Model
-from registry.quantities import spell_bytes
-from registry.requests import conditions_of
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.plurals import count_of
+from benchlock.evaluator.records.runs import Isolation
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.registry.hosts import CPU, HostConditions, HostFacts, allotted, unfit
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Model
+from benchlock.registry.quantities import spell_bytes
+from benchlock.registry.requests import conditions_of
 
 _NO_ENGINE = "no container engine answers"
 _WITH_ENGINE = "start Docker (DOCKER_HOST names another engine than the system's)"

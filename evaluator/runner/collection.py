@@ -14,14 +14,14 @@ from typing import Annotated, BinaryIO, Final, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from artifacts.errors import UnavailableError
-from evaluator.runner import container_init
-from evaluator.runner.engine import Container
-from evaluator.runner.output import Output
-from evaluator.runner.quota import Quota
-from evaluator.runner.results import FILES
-from evaluator.runner.trial import GOLDEN
-from registry.quantities import spell_bytes
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.runner import container_init
+from benchlock.evaluator.runner.engine import Container
+from benchlock.evaluator.runner.output import Output
+from benchlock.evaluator.runner.quota import Quota
+from benchlock.evaluator.runner.results import FILES
+from benchlock.evaluator.runner.trial import GOLDEN
+from benchlock.registry.quantities import spell_bytes
 
 COLLECTED: Final = (*FILES.values(), GOLDEN)
 """The files that are read of the output folder."""
@@ -40,7 +40,7 @@ class _Header(Struct, frozen=True):
 
 def init_arguments(folder: str) -> tuple[str, ...]:
     """Return the arguments of an interpreter that runs ``container_init.py``; those of the harness follow."""
-    source = files("evaluator.runner").joinpath("container_init.py").read_text(encoding="utf-8")
+    source = files("benchlock.evaluator.runner").joinpath("container_init.py").read_text(encoding="utf-8")
     return ("-I", "-S", "-B", "-c", source, folder, msgspec.json.encode(COLLECTED).decode())
 
 

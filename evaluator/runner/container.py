@@ -9,18 +9,18 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError
-from artifacts.progress import Progress
-from artifacts.store import BlobStore, read
-from evaluator.images.archive import docker_archive
-from evaluator.runner.collection import OutputCollector, Settlement, init_arguments
-from evaluator.runner.ending import Ending
-from evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
-from evaluator.runner.jobs import HARNESS, INTERPRETER, Place, unwritable
-from evaluator.runner.output import Output
-from evaluator.runner.quota import OutputWatch, Quota, choose_quota
-from registry.lockfile import LockedLimits, LockedPlatform
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import BlobStore, read
+from benchlock.evaluator.images.archive import docker_archive
+from benchlock.evaluator.runner.collection import OutputCollector, Settlement, init_arguments
+from benchlock.evaluator.runner.ending import Ending
+from benchlock.evaluator.runner.engine import Confinement, Engine, LoadedImage, Mount
+from benchlock.evaluator.runner.jobs import HARNESS, INTERPRETER, Place, unwritable
+from benchlock.evaluator.runner.output import Output
+from benchlock.evaluator.runner.quota import OutputWatch, Quota, choose_quota
+from benchlock.registry.lockfile import LockedLimits, LockedPlatform
 
 MARK = "container"
 """The file in a run's folder that is there as long as the run may have a container."""

@@ -4,8 +4,8 @@ import itertools
 import signal
 from dataclasses import dataclass
 
-from evaluator.runner.results import FailureClass, Result
-from registry.quantities import spell_bytes
+from benchlock.evaluator.runner.results import FailureClass, Result
+from benchlock.registry.quantities import spell_bytes
 
 _LINES_OF_LOG = 5
 # What faulthandler writes; of Python's own traces the last line says why, of its the first after these says where.

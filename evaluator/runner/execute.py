@@ -11,31 +11,40 @@ from typing import Any, Literal, Protocol
 
 from msgspec import UNSET
 
-from artifacts.digest import Digest, from_hex
-from artifacts.errors import BenchlockError
-from artifacts.progress import Progress
-from artifacts.store import FileStore
-from evaluator.evidence.definitions import definitions_of
-from evaluator.evidence.examination import SCRATCH
-from evaluator.images.environment import Environments
-from evaluator.records.runs import CONTAINER_CPU, Isolation, Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
-from evaluator.runner.agreement import check_agreement
-from evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
-from evaluator.runner.container import ContainerRun, provide_image, run_container
-from evaluator.runner.ending import Ending, Failure
-from evaluator.runner.engine import Engine
-from evaluator.runner.host import Host, choose_cpus, this_host
-from evaluator.runner.jobs import Place, job_document, write_job
-from evaluator.runner.process import ProcessRun, birth, run_process
-from evaluator.runner.quota import choose_quota
-from evaluator.runner.reaping import claimed
-from evaluator.runner.recording import Attempt, cut_short, ended
-from evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, choose_order_seed, has_stages
-from evaluator.runner.trial import Making, Trial, tried
-from evaluator.runner.verification import read_manifests, verify_lock
-from evaluator.runner.wall import WallClock, move_phases
-from registry.lockfile import Lock
-from registry.manifests import Model
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.progress import Progress
+from benchlock.artifacts.store import FileStore
+from benchlock.evaluator.evidence.definitions import definitions_of
+from benchlock.evaluator.evidence.examination import SCRATCH
+from benchlock.evaluator.images.environment import Environments
+from benchlock.evaluator.records.runs import (
+    CONTAINER_CPU,
+    Isolation,
+    Run,
+    RunEnd,
+    RunEndedError,
+    RunId,
+    RunStart,
+    new_run_id,
+)
+from benchlock.evaluator.runner.agreement import check_agreement
+from benchlock.evaluator.runner.choice import Choice, check_code, choose_isolation, choose_platform
+from benchlock.evaluator.runner.container import ContainerRun, provide_image, run_container
+from benchlock.evaluator.runner.ending import Ending, Failure
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.host import Host, choose_cpus, this_host
+from benchlock.evaluator.runner.jobs import Place, job_document, write_job
+from benchlock.evaluator.runner.process import ProcessRun, birth, run_process
+from benchlock.evaluator.runner.quota import choose_quota
+from benchlock.evaluator.runner.reaping import claimed
+from benchlock.evaluator.runner.recording import Attempt, cut_short, ended
+from benchlock.evaluator.runner.stages import PREDICT, SCORE, UNLABEL, Finished, Stages, choose_order_seed, has_stages
+from benchlock.evaluator.runner.trial import Making, Trial, tried
+from benchlock.evaluator.runner.verification import read_manifests, verify_lock
+from benchlock.evaluator.runner.wall import WallClock, move_phases
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Model
 
 
 class Journal(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.errors import UnavailableError
-from evaluator.runner.accelerators import read_accelerators
-from registry.hosts import Accelerator, HostFacts
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.runner.accelerators import read_accelerators
+from benchlock.registry.hosts import Accelerator, HostFacts
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")

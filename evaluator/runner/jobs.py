@@ -12,14 +12,14 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.digest import Digest, from_hex
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.store import FileStore
-from evaluator.harness_archive import with_bytecode
-from evaluator.runner.verification import Verified
-from registry.lockfile import Lock, LockedFile
-from registry.manifests import Dataset, Framework, Manifest, Model, plain
-from registry.names import Kind
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.store import FileStore
+from benchlock.evaluator.harness_archive import with_bytecode
+from benchlock.evaluator.runner.verification import Verified
+from benchlock.registry.lockfile import Lock, LockedFile
+from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, plain
+from benchlock.registry.names import Kind
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``, which the harness checks too."""

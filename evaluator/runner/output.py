@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Any
 
-from artifacts.progress import Advance, Progress
+from benchlock.artifacts.progress import Advance, Progress
 
 _HEAD = 64 << 10
 _TAIL = 192 << 10

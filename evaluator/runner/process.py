@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from artifacts.errors import UnavailableError
-from artifacts.progress import Progress
-from evaluator.runner.ending import Ending
-from evaluator.runner.jobs import HARNESS, INTERPRETER, Place
-from evaluator.runner.output import Output
-from evaluator.runner.quota import OutputWatch, Quota, choose_quota
-from registry.lockfile import LockedLimits
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.progress import Progress
+from benchlock.evaluator.runner.ending import Ending
+from benchlock.evaluator.runner.jobs import HARNESS, INTERPRETER, Place
+from benchlock.evaluator.runner.output import Output
+from benchlock.evaluator.runner.quota import OutputWatch, Quota, choose_quota
+from benchlock.registry.lockfile import LockedLimits
 
 NOT_ENFORCED = ("memory", "processes", "network")
 """Limits that a container has and a process has not."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from registry.quantities import spell_bytes
+from benchlock.registry.quantities import spell_bytes
 
 MAX_ENTRIES = 1024
 """Files and folders that a run may leave. The harness leaves about twenty."""

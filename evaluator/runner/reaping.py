@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from artifacts.errors import UnavailableError
-from evaluator.records.kept import OpenRuns
-from evaluator.records.runs import RunEnd, RunEndedError, RunId
-from evaluator.runner import container, process
-from evaluator.runner.engine import Engine
-from evaluator.runner.jobs import Place
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.records.kept import OpenRuns
+from benchlock.evaluator.records.runs import RunEnd, RunEndedError, RunId
+from benchlock.evaluator.runner import container, process
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.jobs import Place
 
 _RUNS = "runs"
 _ALIVE = "alive"

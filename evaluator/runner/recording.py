@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
-from artifacts.store import BlobStore
-from evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
-from evaluator.runner.ending import Failure, failure_of
-from evaluator.runner.process import NOT_ENFORCED
-from evaluator.runner.results import FILES, RESULT, Result, open_output, read_result
-from evaluator.runner.stages import Finished
-from evaluator.runner.trust import overrun, self_reported
-from evaluator.runner.verification import Verified
-from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Model
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.records.runs import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
+from benchlock.evaluator.runner.ending import Failure, failure_of
+from benchlock.evaluator.runner.process import NOT_ENFORCED
+from benchlock.evaluator.runner.results import FILES, RESULT, Result, open_output, read_result
+from benchlock.evaluator.runner.stages import Finished
+from benchlock.evaluator.runner.trust import overrun, self_reported
+from benchlock.evaluator.runner.verification import Verified
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Model
 
 if TYPE_CHECKING:  # numpy and scipy
     pass
@@ -73,8 +73,8 @@ def ended(
     Every figure is recomputed from these blobs: what the harness says of itself is compared with them. Quality is taken
     from the stage that ran no model, where there was one. Hold ``store.writing()`` until the record is stored.
     """
-    from evaluator.evidence.examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
-    from evaluator.evidence.recomputation import Recomputed, Subject  # noqa: PLC0415
+    from benchlock.evaluator.evidence.examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
+    from benchlock.evaluator.evidence.recomputation import Recomputed, Subject  # noqa: PLC0415
 
     ending = finished.ending
     result, document, fault = (None, {}, None) if ending.excess else _read(finished.output)

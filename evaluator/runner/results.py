@@ -8,9 +8,9 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
-from evaluator.runner.jobs import SCHEMA
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.evaluator.runner.jobs import SCHEMA
 
 RESULT = "result.json"
 FILES = {

@@ -21,15 +21,15 @@ from typing import Any
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from artifacts.store import FileStore
-from evaluator.harness.naming import sample_path
-from evaluator.runner.ending import Ending, failure_of
-from evaluator.runner.jobs import Place, lay_samples, unwritable, write_document, write_job
-from evaluator.runner.results import open_output, read_result
-from evaluator.runner.verification import Verified
-from registry.lockfile import Lock
-from registry.metrics import is_quality
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.store import FileStore
+from benchlock.evaluator.harness.naming import sample_path
+from benchlock.evaluator.runner.ending import Ending, failure_of
+from benchlock.evaluator.runner.jobs import Place, lay_samples, unwritable, write_document, write_job
+from benchlock.evaluator.runner.results import open_output, read_result
+from benchlock.evaluator.runner.verification import Verified
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.metrics import is_quality
 
 FIRST_HARNESS = (1, 1)
 """The first version of the harness that has stages. Older ones run whole, with labels beside the model."""

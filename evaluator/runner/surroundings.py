@@ -1,12 +1,12 @@
 """Whether what ran is what the lock says, as far as only the run can tell."""
 
-from artifacts.errors import InvalidInputError
-from evaluator.runner.ending import Failure
-from evaluator.runner.results import Package, Result
-from registry.hosts import CPU
-from registry.lockfile import LockedPlatform
-from registry.manifests import Framework
-from registry.versions import from_pep440, parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.runner.ending import Failure
+from benchlock.evaluator.runner.results import Package, Result
+from benchlock.registry.hosts import CPU
+from benchlock.registry.lockfile import LockedPlatform
+from benchlock.registry.manifests import Framework
+from benchlock.registry.versions import from_pep440, parse_version
 
 
 def misfit(result: Result, platform: LockedPlatform, framework: Framework) -> Failure | None:

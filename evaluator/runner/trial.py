@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from artifacts.errors import InvalidInputError
-from evaluator.runner.ending import Failure, failure_of
-from evaluator.runner.results import open_output, read_result
-from evaluator.runner.stages import Finished
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.runner.ending import Failure, failure_of
+from benchlock.evaluator.runner.results import open_output, read_result
+from benchlock.evaluator.runner.stages import Finished
 
 GOLDEN = "golden.npz"
 """What the harness calls the golden tensors that it makes."""

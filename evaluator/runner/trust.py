@@ -4,21 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from artifacts.errors import InvalidInputError
-from artifacts.store import BlobStore
-from evaluator.harness.scenarios import ROUNDS
-from evaluator.harness_releases import is_released
-from evaluator.records.runs import Isolation, Run
-from evaluator.runner.choice import carries_code
-from evaluator.runner.ending import Failure
-from evaluator.runner.stages import has_stages
-from evaluator.runner.verification import read_manifests
-from registry.lockfile import Lock
-from registry.manifests import Model
-from registry.metrics import is_quality
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.harness.scenarios import ROUNDS
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.runs import Isolation, Run
+from benchlock.evaluator.runner.choice import carries_code
+from benchlock.evaluator.runner.ending import Failure
+from benchlock.evaluator.runner.stages import has_stages
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Model
+from benchlock.registry.metrics import is_quality
 
 if TYPE_CHECKING:  # numpy and scipy
-    from evaluator.statistics.timing import Performance, Phases
+    from benchlock.evaluator.statistics.timing import Performance, Phases
 
 _SEQUENTIAL = ("single_stream", "multi_stream")
 _SLACK = 0.01

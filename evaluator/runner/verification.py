@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import chain
 from threading import Lock as Mutex
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.progress import Advance, Progress
-from artifacts.store import BlobReader, BlobStore, read, verify
-from artifacts.trees import TreeEntry, read_tree
-from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Manifest, parse_published
-from registry.named import Named, named, title
-from registry.names import Kind
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.progress import Advance, Progress
+from benchlock.artifacts.store import BlobReader, BlobStore, read, verify
+from benchlock.artifacts.trees import TreeEntry, read_tree
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Manifest, parse_published
+from benchlock.registry.named import Named, named, title
+from benchlock.registry.names import Kind
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
 """The entries of each tree that a lock names, by the tree's digest."""

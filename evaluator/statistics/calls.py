@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.statistics.figures import Calls, Metric
-from evaluator.statistics.samples import NANOSECONDS, Samples
-from evaluator.statistics.timing import ESTIMATORS
+from benchlock.evaluator.statistics.figures import Calls, Metric
+from benchlock.evaluator.statistics.samples import NANOSECONDS, Samples
+from benchlock.evaluator.statistics.timing import ESTIMATORS
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEDIAN = {"p50": 0.50}

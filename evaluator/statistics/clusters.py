@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED
-from evaluator.statistics.tensors import Tensor
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED
+from benchlock.evaluator.statistics.tensors import Tensor
 
 Floats = npt.NDArray[np.float64]
 

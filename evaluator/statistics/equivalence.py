@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evaluator.statistics.figures import Interval, Metric
-from evaluator.statistics.intervals import UNBOUNDED
-from evaluator.statistics.pairing import SIGNIFICANT, PairedTest, PairedTests
-from evaluator.statistics.repeats import MOST, Ratio, centre, runs_to_decide
-from evaluator.statistics.units import change
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.pairing import SIGNIFICANT, PairedTest, PairedTests
+from benchlock.evaluator.statistics.repeats import MOST, Ratio, centre, runs_to_decide
+from benchlock.evaluator.statistics.units import change
 
 Answer = Literal["equal", "equivalent", "different", "undecided"]
 """``equal`` is of quality alone: each sample adds the same to the metric of both."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.figures import Interval
 
 LEVEL = 0.95
 BLOCKS = 20

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from artifacts.errors import InvalidInputError
-from evaluator.statistics.figures import Metric
-from evaluator.statistics.intervals import fraction
-from evaluator.statistics.quality import Judged
-from evaluator.statistics.timing import Figure, Phases, timed
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.statistics.intervals import fraction
+from benchlock.evaluator.statistics.quality import Judged
+from benchlock.evaluator.statistics.timing import Figure, Phases, timed
 
 
 class Definition(Protocol):

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED, fraction
-from evaluator.statistics.precision import THRESHOLDS, precisions, ranks
-from evaluator.statistics.tensors import Tensor, series
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, fraction
+from benchlock.evaluator.statistics.precision import THRESHOLDS, precisions, ranks
+from benchlock.evaluator.statistics.tensors import Tensor, series
 
 Floats = npt.NDArray[np.float64]
 Measures = Mapping[str, Tensor]

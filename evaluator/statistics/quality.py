@@ -9,12 +9,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from scipy import special
 
-from artifacts.errors import InvalidInputError
-from evaluator.statistics.clusters import mean_iou_interval, share_interval
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED
-from evaluator.statistics.precision import THRESHOLDS, average_precision
-from evaluator.statistics.tensors import Tensor, series
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED
+from benchlock.evaluator.statistics.precision import THRESHOLDS, average_precision
+from benchlock.evaluator.statistics.tensors import Tensor, series
 
 DRAWS = 1000
 SEED = 7

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED, quantile_ranks
-from registry.metrics import is_quality
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, quantile_ranks
+from benchlock.registry.metrics import is_quality
 
 FEWEST = 6
 """Runs of which an interval can be had at all: with fewer, all may lie on one side of the median by chance."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 NANOSECONDS = 1e-9
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import LEVEL, UNBOUNDED, nearest_rank, quantile_ranks
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, nearest_rank, quantile_ranks
 
 FEWEST = 200
 """Fewer values say nothing of their dependence."""

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import mean_in_blocks, quantile, rate
-from evaluator.statistics.samples import NANOSECONDS, Samples
-from evaluator.statistics.series import mean_of_series, quantile_of_series
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import mean_in_blocks, quantile, rate
+from benchlock.evaluator.statistics.samples import NANOSECONDS, Samples
+from benchlock.evaluator.statistics.series import mean_of_series, quantile_of_series
 
 QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
 PIPELINE = "pipeline_"

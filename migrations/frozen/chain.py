@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, select
 
-from artifacts.canonical import MOST_EXACT, canonical
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.canonical import MOST_EXACT, canonical
+from benchlock.artifacts.errors import InvalidInputError
 
 BATCH: Final = 500
 """Records that are read or inserted with one statement."""

@@ -9,9 +9,9 @@ from itertools import islice
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.columns import TEXT, letters
-from migrations.frozen.guards import Guard, Seal, leftovers, triggers
-from migrations.frozen.versions import precedence
+from benchlock.migrations.frozen.columns import TEXT, letters
+from benchlock.migrations.frozen.guards import Guard, Seal, leftovers, triggers
+from benchlock.migrations.frozen.versions import precedence
 
 revision = "0002"
 down_revision = "0001"

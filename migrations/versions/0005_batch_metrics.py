@@ -6,8 +6,8 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.columns import TEXT, WHOLE, letters
-from migrations.frozen.guards import Guard, Seal, leftovers, triggers
+from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
+from benchlock.migrations.frozen.guards import Guard, Seal, leftovers, triggers
 
 revision = "0005"
 down_revision = "0004"

@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.columns import TEXT, WHOLE, letters
-from migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
+from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0007"
 down_revision = "0006"

@@ -6,7 +6,7 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.columns import TEXT, letters
+from benchlock.migrations.frozen.columns import TEXT, letters
 
 revision = "0008"
 down_revision = "0007"

@@ -7,9 +7,9 @@ The form of an entry is the one that ``registry.catalogue.chain`` checks: one fo
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.chain import BATCH, Head, chain_entry, in_batches, read_records
-from migrations.frozen.columns import TEXT, WHOLE, letters
-from migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.chain import BATCH, Head, chain_entry, in_batches, read_records
+from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
+from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0016"
 down_revision = "0015"

@@ -5,7 +5,7 @@ Written out in full: a revision says what the schema was when it was made, whate
 
 from alembic import op
 
-from migrations.frozen.text_limits import TextLimits, leftovers, triggers
+from benchlock.migrations.frozen.text_limits import TextLimits, leftovers, triggers
 
 revision = "0017"
 down_revision = "0016"

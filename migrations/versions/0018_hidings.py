@@ -6,10 +6,10 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen import text_limits
-from migrations.frozen.chain import BATCH, Head, chain_entry
-from migrations.frozen.columns import TEXT, WHOLE, letters
-from migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen import text_limits
+from benchlock.migrations.frozen.chain import BATCH, Head, chain_entry
+from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
+from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
 
 revision = "0018"
 down_revision = "0017"

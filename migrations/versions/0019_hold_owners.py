@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from migrations.frozen.columns import DIGEST, letters
+from benchlock.migrations.frozen.columns import DIGEST, letters
 
 revision = "0019"
 down_revision = "0018"

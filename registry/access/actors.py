@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from registry.access.errors import ForbiddenError
-from registry.access.scopes import EVERYTHING, NOTHING, Need, Scopes
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.scopes import EVERYTHING, NOTHING, Need, Scopes
 
 
 @dataclass(frozen=True, slots=True)

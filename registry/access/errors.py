@@ -1,6 +1,6 @@
 """What somebody is told who may not do what they asked."""
 
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError
 
 
 class UnauthorizedError(InvalidInputError):

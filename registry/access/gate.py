@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from registry.access.actors import Actor
-from registry.access.errors import UnauthorizedError
-from registry.access.secret import Secret, parse_secret
-from registry.access.tokens import Token, Tokens
+from benchlock.registry.access.actors import Actor
+from benchlock.registry.access.errors import UnauthorizedError
+from benchlock.registry.access.secret import Secret, parse_secret
+from benchlock.registry.access.tokens import Token, Tokens
 
 REMEMBERED: Final = timedelta(seconds=2)
 """How long a token that was looked up is taken for what it was; a revocation is known after that at the latest."""

@@ -6,14 +6,14 @@ from typing import Final, Literal
 
 from sqlalchemy import Connection, Engine, select
 
-from artifacts.errors import InvalidInputError
-from artifacts.limits import AUDIT_TEXT, truncate
-from registry.access.actors import Actor, acting
-from registry.access.secret import masked
-from registry.access.tables import actions
-from registry.catalogue.chain import check_records, digest_record, insert_record
-from registry.catalogue.database import reading
-from registry.ids import is_id, new_id
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.limits import AUDIT_TEXT, truncate
+from benchlock.registry.access.actors import Actor, acting
+from benchlock.registry.access.secret import masked
+from benchlock.registry.access.tables import actions
+from benchlock.registry.catalogue.chain import check_records, digest_record, insert_record
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.ids import is_id, new_id
 
 Outcome = Literal["done", "refused", "failed"]
 

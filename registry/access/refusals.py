@@ -9,9 +9,9 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from registry.access.actors import Actor
-from registry.access.log import Outcome, note_refusal
-from registry.catalogue.database import writing
+from benchlock.registry.access.actors import Actor
+from benchlock.registry.access.log import Outcome, note_refusal
+from benchlock.registry.catalogue.database import writing
 
 FIRST_SUMMARY: Final = timedelta(minutes=1)
 """The time from the first refusal of its kind to the line that counts those after it."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from artifacts.errors import InvalidInputError
-from registry.names import LONGEST, WORD
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import LONGEST, WORD
 
 Need = Literal["public", "read", "upload", "publish", "run", "admin"]
 """What a route asks for. Every scope may read; ``upload`` is what publishers and runners do alike: sending blobs."""

@@ -11,8 +11,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from artifacts.digest import Digest, digest_bytes
-from registry.access.errors import UnauthorizedError
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.registry.access.errors import UnauthorizedError
 
 PREFIX: Final = "benchlock_"
 PATTERN: Final = rf"{PREFIX}[0-9A-Za-z]{{49}}"

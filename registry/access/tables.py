@@ -5,9 +5,9 @@ All of them are append-only: a token ends by its expiry, or by a row that revoke
 
 from sqlalchemy import Column, ForeignKey, Index, Table
 
-from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
-from registry.catalogue.tables import APPEND_ONLY, metadata
-from registry.ids import DIGITS
+from benchlock.registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from benchlock.registry.catalogue.tables import APPEND_ONLY, metadata
+from benchlock.registry.ids import DIGITS
 
 TOKEN_ID = letters(len("token/") + DIGITS)
 

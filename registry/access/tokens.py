@@ -9,18 +9,18 @@ from typing import Any, Final, Literal, NewType
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, select
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from artifacts.limits import SCOPES, check_text
-from registry.access.actors import acting
-from registry.access.log import note
-from registry.access.scopes import Scopes
-from registry.access.secret import Secret, new_secret
-from registry.access.tables import token_revocations, token_rotations, tokens
-from registry.catalogue.chain import check_records, digest_record, insert_record, record_kind
-from registry.catalogue.database import reading, writing
-from registry.ids import is_id, new_id
-from registry.names import WORD
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from benchlock.artifacts.limits import SCOPES, check_text
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.log import note
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.secret import Secret, new_secret
+from benchlock.registry.access.tables import token_revocations, token_rotations, tokens
+from benchlock.registry.catalogue.chain import check_records, digest_record, insert_record, record_kind
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.ids import is_id, new_id
+from benchlock.registry.names import WORD
 
 TokenId = NewType("TokenId", str)
 State = Literal["valid", "expired", "revoked"]

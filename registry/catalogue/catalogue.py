@@ -11,19 +11,19 @@ from datetime import datetime
 
 from sqlalchemy import Engine, func, select
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import InvalidInputError, UnknownNameError
-from artifacts.limits import REASON, check_text
-from registry.access.actors import acting
-from registry.access.log import note
-from registry.catalogue.chain import check_stored, insert_record, record_kind
-from registry.catalogue.damage import damage_error
-from registry.catalogue.database import decoding, reading, writing
-from registry.catalogue.direct import Lookup
-from registry.catalogue.entries import Entry, Provenance, Published
-from registry.catalogue.insertion import insert_lock, insert_version, is_same
-from registry.catalogue.pages import Listed, Listing, version_page
-from registry.catalogue.queries import (
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.limits import REASON, check_text
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.chain import check_stored, insert_record, record_kind
+from benchlock.registry.catalogue.damage import damage_error
+from benchlock.registry.catalogue.database import decoding, reading, writing
+from benchlock.registry.catalogue.direct import Lookup
+from benchlock.registry.catalogue.entries import Entry, Provenance, Published
+from benchlock.registry.catalogue.insertion import insert_lock, insert_version, is_same
+from benchlock.registry.catalogue.pages import Listed, Listing, version_page
+from benchlock.registry.catalogue.queries import (
     CONTENT,
     ENTRY,
     PUBLISHED,
@@ -38,16 +38,16 @@ from registry.catalogue.queries import (
     unknown_name,
     unknown_version,
 )
-from registry.catalogue.rows import key_of
-from registry.catalogue.selection import newest_published
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
-from registry.catalogue.together import Together
-from registry.constraints import Constraint
-from registry.lockfile import Lock, LockedPlatform, load
-from registry.manifests import Manifest
-from registry.manifests.identity import manifest_digest, parse_published, reference_of
-from registry.names import Kind, Name, Reference
+from benchlock.registry.catalogue.rows import key_of
+from benchlock.registry.catalogue.selection import newest_published
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
+from benchlock.registry.catalogue.together import Together
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.lockfile import Lock, LockedPlatform, load
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import manifest_digest, parse_published, reference_of
+from benchlock.registry.names import Kind, Name, Reference
 
 Clock = Callable[[], datetime]
 

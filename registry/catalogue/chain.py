@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_column, select
 
-from artifacts.canonical import MOST_EXACT, canonical
-from artifacts.digest import Digest, digest_bytes, parse_digest
-from artifacts.errors import InvalidInputError
-from registry.catalogue.damage import DamagedDatabaseError, damage_error
-from registry.catalogue.direct import Insertion, Lookup
-from registry.catalogue.tables import record_chain
-from registry.ids import moment
+from benchlock.artifacts.canonical import MOST_EXACT, canonical
+from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.catalogue.damage import DamagedDatabaseError, damage_error
+from benchlock.registry.catalogue.direct import Insertion, Lookup
+from benchlock.registry.catalogue.tables import record_chain
+from benchlock.registry.ids import moment
 
 Values = Mapping[str, Any]
 Parts = Iterable[tuple[Table, Sequence[Values]]]

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
-from registry.catalogue.database import reading
+from benchlock.registry.catalogue.database import reading
 
 _INDEXES: Final = text("""
 SELECT relations.relname AS held, indexes.relname AS searched, indexrelid AS id,

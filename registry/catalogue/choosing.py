@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from artifacts.errors import UnknownNameError
-from registry.catalogue.entries import Entry
-from registry.constraints import Constraint
-from registry.names import Kind, Name
-from registry.versions import Version, key
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.catalogue.entries import Entry
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.names import Kind, Name
+from benchlock.registry.versions import Version, key
 
 
 def newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Integer, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-from registry.ids import moment
+from benchlock.registry.ids import moment
 
 _BYTEWISE = "C"
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from artifacts.digest import Digest
-from registry.catalogue.entries import Entry, Provenance, Published
-from registry.lockfile import Lock
-from registry.manifests import Manifest
-from registry.names import Kind, Name, Reference
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.catalogue.entries import Entry, Provenance, Published
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.names import Kind, Name, Reference
 
 
 class Contents(Protocol):

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
-from artifacts.errors import IntegrityError
+from benchlock.artifacts.errors import IntegrityError
 
 RESTORE: Final = "run `benchlock verify` to list all damage, then restore the registry from a backup"
 UNDECODABLE: Final = (

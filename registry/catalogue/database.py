@@ -9,13 +9,13 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
-from artifacts.limits import TooLongError
-from registry.catalogue import postgresql, sqlite
-from registry.catalogue.damage import UNDECODABLE, damage_error
-from registry.catalogue.protection import require_protection
-from registry.catalogue.revisions import require_expected_revision
-from registry.catalogue.text_limits import MARK
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.limits import TooLongError
+from benchlock.registry.catalogue import postgresql, sqlite
+from benchlock.registry.catalogue.damage import UNDECODABLE, damage_error
+from benchlock.registry.catalogue.protection import require_protection
+from benchlock.registry.catalogue.revisions import require_expected_revision
+from benchlock.registry.catalogue.text_limits import MARK
 
 
 def open_engine(path: Path) -> Engine:

@@ -10,8 +10,8 @@ from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import OperationalError
 
-from registry.catalogue.database import decoding, reading, translated
-from registry.catalogue.documents import as_json
+from benchlock.registry.catalogue.database import decoding, reading, translated
+from benchlock.registry.catalogue.documents import as_json
 
 _SQLITE = dialect(json_serializer=as_json)
 Row = tuple[Any, ...]

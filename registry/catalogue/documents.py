@@ -1,6 +1,6 @@
 """JSON in columns."""
 
-from artifacts.canonical import canonical
+from benchlock.artifacts.canonical import canonical
 
 
 def as_json(value: object) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
-from registry.names import Reference
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import Reference
 
 
 class VersionTakenError(InvalidInputError):

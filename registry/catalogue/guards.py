@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, MetaData, Table, UniqueConstraint
 
-from registry.catalogue import guards_postgresql, guards_sqlite
-from registry.catalogue.guarded import REFUSAL, Guard, Seal
+from benchlock.registry.catalogue import guards_postgresql, guards_sqlite
+from benchlock.registry.catalogue.guarded import REFUSAL, Guard, Seal
 
 __all__ = ["REFUSAL", "Guard", "Seal", "guards", "leftovers", "missing", "triggers"]
 

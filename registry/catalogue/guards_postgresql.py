@@ -17,7 +17,7 @@ from itertools import chain
 
 from sqlalchemy import Connection, text
 
-from registry.catalogue.guarded import REFUSAL, Guard, row_exists
+from benchlock.registry.catalogue.guarded import REFUSAL, Guard, row_exists
 
 WRITER = 0x62656E63686C6F63
 """The advisory lock that the only transaction holds which writes: "benchloc"."""

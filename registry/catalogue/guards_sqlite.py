@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, text
 
-from registry.catalogue.guarded import REFUSAL, Guard, row_exists
+from benchlock.registry.catalogue.guarded import REFUSAL, Guard, row_exists
 
 
 def triggers(guard: Guard) -> Mapping[str, str]:

@@ -6,11 +6,11 @@ from typing import Final
 from sqlalchemy import ColumnClause, Engine, Float, delete, func, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
-from artifacts.digest import Digest
-from artifacts.holds import BLOCK, SECONDS, tag_of
-from registry.catalogue.chain import BATCH, in_batches
-from registry.catalogue.database import changing, reading
-from registry.catalogue.tables import blob_holds
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.holds import BLOCK, SECONDS, tag_of
+from benchlock.registry.catalogue.chain import BATCH, in_batches
+from benchlock.registry.catalogue.database import changing, reading
+from benchlock.registry.catalogue.tables import blob_holds
 
 _NOW: Final[ColumnClause[float]] = literal_column("extract(epoch from clock_timestamp())::float8", Float)
 """The server's own clock: those of the hosts may differ."""

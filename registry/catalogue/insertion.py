@@ -7,20 +7,20 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from artifacts import limits
-from artifacts.digest import Digest
-from registry.access.actors import acting
-from registry.access.log import note
-from registry.catalogue.chain import insert_record
-from registry.catalogue.direct import Lookup
-from registry.catalogue.entries import Provenance, Published, taken
-from registry.catalogue.queries import PLACE, PUBLISHED, place_of, platforms_here
-from registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
-from registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
-from registry.lockfile import Lock, LockedPlatform, dump
-from registry.manifests import Manifest
-from registry.manifests.identity import content, manifest_digest, reference_of
-from registry.names import Reference
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.access.actors import acting
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.chain import insert_record
+from benchlock.registry.catalogue.direct import Lookup
+from benchlock.registry.catalogue.entries import Provenance, Published, taken
+from benchlock.registry.catalogue.queries import PLACE, PUBLISHED, place_of, platforms_here
+from benchlock.registry.catalogue.rows import key_of, rows_of_lock, rows_of_version
+from benchlock.registry.catalogue.tables import imported_platforms, lock_blobs, locks, manifests, versions
+from benchlock.registry.lockfile import Lock, LockedPlatform, dump
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import content, manifest_digest, reference_of
+from benchlock.registry.names import Reference
 
 _PUBLISHED = Lookup(PUBLISHED)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, MetaData
 
-from artifacts.errors import IntegrityError, UnavailableError
-from registry.catalogue import check_postgresql, check_sqlite, text_limits
-from registry.catalogue.chain import (
+from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.registry.catalogue import check_postgresql, check_sqlite, text_limits
+from benchlock.registry.catalogue.chain import (
     BATCH,
     Head,
     RecordKind,
@@ -21,10 +21,10 @@ from registry.catalogue.chain import (
     record_kinds,
     walk_chain,
 )
-from registry.catalogue.damage import RESTORE, RESTORE_NOW, damage_error
-from registry.catalogue.database import reading
-from registry.catalogue.guards import guards, missing
-from registry.catalogue.text_limits import TextLimits
+from benchlock.registry.catalogue.damage import RESTORE, RESTORE_NOW, damage_error
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.catalogue.guards import guards, missing
+from benchlock.registry.catalogue.text_limits import TextLimits
 
 MOST: Final = 100
 """Errors that are reported of one kind of check: a damaged page may hold a thousand records."""

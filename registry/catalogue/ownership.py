@@ -4,10 +4,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine, select
 
-from artifacts.errors import RefusedError
-from registry.catalogue.chain import insert_record
-from registry.catalogue.database import place_of, reading, writing
-from registry.catalogue.tables import owners
+from benchlock.artifacts.errors import RefusedError
+from benchlock.registry.catalogue.chain import insert_record
+from benchlock.registry.catalogue.database import place_of, reading, writing
+from benchlock.registry.catalogue.tables import owners
 
 
 def claim(engine: Engine, registry: str, at: datetime) -> bool:

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column, Engine, Select, Table, bindparam, select, tuple_
 
-from artifacts.digest import Digest
-from registry.catalogue.direct import Lookup
-from registry.catalogue.queries import Key
-from registry.catalogue.tables import VERSION, versions, yanks
-from registry.names import Kind, Name
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.catalogue.direct import Lookup
+from benchlock.registry.catalogue.queries import Key
+from benchlock.registry.catalogue.tables import VERSION, versions, yanks
+from benchlock.registry.names import Kind, Name
 
 _FIXED: Final = ("kind", "name")
 _LAST: Final = tuple(f"last_{column}" for column in VERSION)

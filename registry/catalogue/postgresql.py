@@ -12,9 +12,9 @@ from typing import Any, Final
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from registry.catalogue.documents import as_json
-from registry.catalogue.guards_postgresql import WRITER
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.registry.catalogue.documents import as_json
+from benchlock.registry.catalogue.guards_postgresql import WRITER
 
 DRIVER: Final = "postgresql+psycopg"
 SCHEMES: Final = ("postgresql", "postgres", DRIVER)

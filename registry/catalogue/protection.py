@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import URL, Connection, text
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 STORE_KEY: Final = 0x626C6F6273746F72
 """Of the advisory lock of the store; the writers of the database have another one."""

@@ -5,17 +5,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and_, bindparam, select
 
-from artifacts.digest import Digest
-from artifacts.errors import UnknownNameError
-from registry.catalogue.entries import Entry
-from registry.catalogue.rows import key_of
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.catalogue.tables import VERSION, imported_platforms, manifests, versions, yanks
-from registry.lockfile import Lock, LockedPlatform
-from registry.names import Kind, Name, Reference
-from registry.resolution.candidates import EVERY, Population
-from registry.resolution.conflicts import nearest_name
-from registry.versions import parse_version
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.catalogue.entries import Entry
+from benchlock.registry.catalogue.rows import key_of
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.tables import VERSION, imported_platforms, manifests, versions, yanks
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.resolution.candidates import EVERY, Population
+from benchlock.registry.resolution.conflicts import nearest_name
+from benchlock.registry.versions import parse_version
 
 SHOWN_VERSIONS = 5
 PLACE = ("os", "arch", "device", "python")

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine
 
-from artifacts.errors import UnavailableError
+from benchlock.artifacts.errors import UnavailableError
 
 _EXPECTED: Final = "schema_revision"
 _VERSION: Final = "SELECT version_num FROM alembic_version"
@@ -61,7 +61,7 @@ def require_expected_revision(connection: Connection) -> None:
     Raises:
         SchemaRevisionError: The schema changed since the engine was opened.
     """
-    from registry.catalogue.database import place_of  # noqa: PLC0415 - that module imports this one
+    from benchlock.registry.catalogue.database import place_of  # noqa: PLC0415 - that module imports this one
 
     needed: str | None = connection.get_execution_options().get(_EXPECTED)
     if needed is not None:

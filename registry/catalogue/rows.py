@@ -6,14 +6,14 @@ from typing import Any
 from msgspec import UNSET
 from sqlalchemy import Table
 
-from artifacts.digest import Digest, from_hex
-from artifacts.errors import InvalidInputError
-from registry.catalogue.tables import environments, files, platforms, requirements
-from registry.lockfile import Lock
-from registry.manifests import File, Image, Manifest, Model, files_of
-from registry.named import named
-from registry.names import Reference
-from registry.versions import key, parse_version
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.catalogue.tables import environments, files, platforms, requirements
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import File, Image, Manifest, Model, files_of
+from benchlock.registry.named import named
+from benchlock.registry.names import Reference
+from benchlock.registry.versions import key, parse_version
 
 Values = dict[str, Any]
 

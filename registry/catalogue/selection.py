@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection
 
-from registry.catalogue.choosing import unfitting
-from registry.catalogue.queries import SHOWN_VERSIONS, unknown_name
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.constraints import Constraint
-from registry.names import Kind, Name, Reference
-from registry.ranges import Range
-from registry.resolution.candidates import EVERY, Population, Status
-from registry.versions import Version, key
+from benchlock.registry.catalogue.choosing import unfitting
+from benchlock.registry.catalogue.queries import SHOWN_VERSIONS, unknown_name
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import EVERY, Population, Status
+from benchlock.registry.versions import Version, key
 
 
 def newest_published(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:

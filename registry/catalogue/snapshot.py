@@ -7,13 +7,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from artifacts.digest import Digest
-from registry.catalogue import statements
-from registry.ids import moment
-from registry.names import Kind
-from registry.ranges import Interval, Range
-from registry.resolution.candidates import COUNTED, Candidate, Environments, Extent, Need, Platform, Population
-from registry.versions import Version, key, parse_version
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.catalogue import statements
+from benchlock.registry.ids import moment
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Interval, Range
+from benchlock.registry.resolution.candidates import (
+    COUNTED,
+    Candidate,
+    Environments,
+    Extent,
+    Need,
+    Platform,
+    Population,
+)
+from benchlock.registry.versions import Version, key, parse_version
 
 Values = dict[str, Any]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from artifacts.errors import UnavailableError
-from registry.catalogue.documents import as_json
-from registry.catalogue.turns import Turn
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.registry.catalogue.documents import as_json
+from benchlock.registry.catalogue.turns import Turn
 
 BUSY_TIMEOUT_MS = 30_000
 _PAUSE_MS = 50

@@ -15,10 +15,10 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
-from artifacts.errors import UnavailableError
-from artifacts.locking import PATIENCE
-from registry.catalogue.database import place_of, translated
-from registry.catalogue.protection import STORE_KEY, Protection, identify_session, requiring
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.locking import PATIENCE
+from benchlock.registry.catalogue.database import place_of, translated
+from benchlock.registry.catalogue.protection import STORE_KEY, Protection, identify_session, requiring
 
 _PAUSE: Final = 0.05
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKeyConstraint, Index, MetaData, Table, text
 
-from registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
+from benchlock.registry.catalogue.columns import DIGEST, TEXT, WHOLE, Moment, letters
 
 metadata = MetaData(
     naming_convention={

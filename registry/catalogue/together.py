@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from registry.catalogue.database import in_turn, transaction, translated, writing
+from benchlock.registry.catalogue.database import in_turn, transaction, translated, writing
 
 T = TypeVar("T")
 _ONE: Final = "one_of_several"

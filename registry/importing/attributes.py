@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from registry.importing.findings import shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, entry
+from benchlock.registry.importing.findings import shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, entry
 
 _KEPT = ("author", "references", "hidden", "hide")
 _METRICS = ("top1", "top5", "map", "map_50", "miou", "accuracy")

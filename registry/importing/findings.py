@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
-from artifacts.escaping import escape_line
+from benchlock.artifacts.escaping import escape_line
 
 Code = Literal[
     "archive", "argsort", "aspect-ratio", "attribute", "base-url", "cast", "checksum", "claim", "code", "color",

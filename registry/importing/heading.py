@@ -5,13 +5,13 @@ import re
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.importing.findings import Notes, printable, shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, entry
-from registry.names import LONGEST, parse_name
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.importing.findings import Notes, printable, shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, entry
+from benchlock.registry.names import LONGEST, parse_name
+from benchlock.registry.versions import parse_version
 
 _FRAMEWORKS = {
     "tensorflow": "tensorflow",

@@ -1,10 +1,10 @@
 """Inputs of both forms: the paper's ordered steps, and the program's flat parameters, whose order its code fixed."""
 
-from registry.importing.findings import shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, element, flow
-from registry.importing.paper import paper_input
-from registry.importing.pictures import (
+from benchlock.registry.importing.findings import shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, element, flow
+from benchlock.registry.importing.paper import paper_input
+from benchlock.registry.importing.pictures import (
     ASK_ASPECT,
     Picture,
     decode_step,
@@ -13,7 +13,7 @@ from registry.importing.pictures import (
     resize_step,
     shape_lines,
 )
-from registry.importing.ports import Network, description_comment, dtype_lines, name_lines
+from benchlock.registry.importing.ports import Network, description_comment, dtype_lines, name_lines
 
 CODE = (
     *("before_preprocess", "preprocess", "after_preprocess"),

@@ -3,8 +3,8 @@
 from difflib import get_close_matches
 from typing import Any
 
-from registry.importing.findings import Notes, shown
-from registry.yaml import child
+from benchlock.registry.importing.findings import Notes, shown
+from benchlock.registry.yaml import child
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "": (

@@ -7,10 +7,10 @@ MD5 checksums. What the program's code did with the flat parameters is read as a
 import re
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from registry.importing.attributes import attribute_lines
-from registry.importing.findings import Finding, Notes, printable, shown
-from registry.importing.heading import (
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.importing.attributes import attribute_lines
+from benchlock.registry.importing.findings import Finding, Notes, printable, shown
+from benchlock.registry.importing.heading import (
     description_lines,
     framework_lines,
     license_lines,
@@ -18,14 +18,14 @@ from registry.importing.heading import (
     name_lines,
     version_lines,
 )
-from registry.importing.inputs import inputs_lines, list_code
-from registry.importing.leftovers import list_leftovers
-from registry.importing.original import Original
-from registry.importing.outline import Lines, entry
-from registry.importing.outputs import read_outputs
-from registry.importing.ports import Network
-from registry.importing.sources import Files, files_lines, model_files
-from registry.yaml import Document, Oddity, Place, read_tolerantly
+from benchlock.registry.importing.inputs import inputs_lines, list_code
+from benchlock.registry.importing.leftovers import list_leftovers
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, entry
+from benchlock.registry.importing.outputs import read_outputs
+from benchlock.registry.importing.ports import Network
+from benchlock.registry.importing.sources import Files, files_lines, model_files
+from benchlock.registry.yaml import Document, Oddity, Place, read_tolerantly
 
 _PORTS = ("inputs", "output", "outputs", "model")
 _FORMATS = {

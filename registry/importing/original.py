@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from registry.importing.findings import Notes, shown
-from registry.yaml import Place
+from benchlock.registry.importing.findings import Notes, shown
+from benchlock.registry.yaml import Place
 
 T = TypeVar("T")
 

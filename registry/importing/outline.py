@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from registry.scalars import resolve
+from benchlock.registry.scalars import resolve
 
 Lines = list[str]
 

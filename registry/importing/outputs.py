@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from registry.importing.findings import shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, element, entry, flow
-from registry.importing.ports import Network, description_comment, dtype_lines, name_lines
-from registry.importing.sources import Files
+from benchlock.registry.importing.findings import shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, element, entry, flow
+from benchlock.registry.importing.ports import Network, description_comment, dtype_lines, name_lines
+from benchlock.registry.importing.sources import Files
 
 TASKS = {
     "classification": "image-classification",

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from registry.importing.findings import shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, element, entry, flow
-from registry.importing.pictures import ASK_ASPECT, LAYOUTS, Picture, decode_step, resize_step, shape_lines
-from registry.importing.ports import DTYPES, Network, dtype_lines, name_lines
+from benchlock.registry.importing.findings import shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, element, entry, flow
+from benchlock.registry.importing.pictures import ASK_ASPECT, LAYOUTS, Picture, decode_step, resize_step, shape_lines
+from benchlock.registry.importing.ports import DTYPES, Network, dtype_lines, name_lines
 
 _METHODS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 _SIDES = (2, 3)

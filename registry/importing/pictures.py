@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from registry.importing.findings import shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, element, entry, flow
+from benchlock.registry.importing.findings import shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, element, entry, flow
 
 LAYOUTS = {"CHW": "NCHW", "HWC": "NHWC", "NCHW": "NCHW", "NHWC": "NHWC"}
 COLORS = ("RGB", "BGR", "L")

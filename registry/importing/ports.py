@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import get_args
 
-from registry.importing.findings import printable, shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, entry
-from registry.manifests.parts import DType
+from benchlock.registry.importing.findings import printable, shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, entry
+from benchlock.registry.manifests.parts import DType
 
 DTYPES: tuple[str, ...] = get_args(DType)
 

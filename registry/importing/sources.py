@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from posixpath import basename
 
-from artifacts.errors import InvalidInputError
-from artifacts.trees import check_path
-from registry.importing.findings import Code, Notes, shown
-from registry.importing.original import Original
-from registry.importing.outline import Lines, block, element, entry
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.importing.findings import Code, Notes, shown
+from benchlock.registry.importing.original import Original
+from benchlock.registry.importing.outline import Lines, block, element, entry
 
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 _SHA256 = re.compile(r"(?:sha256:)?[0-9a-fA-F]{64}")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from artifacts.readable import readable
-from artifacts.trees import check_path
-from registry.inspection.budgets import BUDGET, read_buffer
-from registry.inspection.classes import Classes
-from registry.inspection.content import Content
-from registry.manifests import Split
-from registry.problems import Problems
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.readable import readable
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.inspection.budgets import BUDGET, read_buffer
+from benchlock.registry.inspection.classes import Classes
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.manifests import Split
+from benchlock.registry.problems import Problems
 
 _SHOWN = 20
 _BOX = 4

@@ -5,9 +5,9 @@ import zipfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from artifacts.errors import InvalidInputError
-from artifacts.trees import check_collisions, check_path
-from registry.inspection.budgets import BUDGET, check_count, meter_stream
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_collisions, check_path
+from benchlock.registry.inspection.budgets import BUDGET, check_count, meter_stream
 
 _UNIX = 3
 

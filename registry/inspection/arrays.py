@@ -7,9 +7,9 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, meter_stream
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import recognize
+from benchlock.registry.inspection.budgets import BUDGET, OverBudgetError, check_count, meter_stream
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.recognition import recognize
 
 MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"

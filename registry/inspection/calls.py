@@ -4,23 +4,23 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import BenchlockError
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.frames import unpack_error
-from artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from artifacts.store import BlobReader
-from registry.inspection.content import Content
-from registry.inspection.images import Ask, check_finished
-from registry.inspection.kinds import inspect
-from registry.manifests import Image, Manifest, files_of
-from registry.manifests.identity import plain
-from registry.problems import Problems
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.frames import unpack_error
+from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.store import BlobReader
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.images import Ask, check_finished
+from benchlock.registry.inspection.kinds import inspect
+from benchlock.registry.manifests import Image, Manifest, files_of
+from benchlock.registry.manifests.identity import plain
+from benchlock.registry.problems import Problems
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=16 << 20)
 """The limits of the inspection of one version."""
 _SHOWN: Final = 100
-_CHILD: Final = "registry.inspection.child"
+_CHILD: Final = "benchlock.registry.inspection.child"
 
 
 @dataclass(frozen=True, slots=True)

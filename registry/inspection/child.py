@@ -2,21 +2,21 @@
 
 from typing import Any, Final
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import BenchlockError, InvalidInputError
-from artifacts.isolation.frames import pack_error
-from artifacts.isolation.server import CallerBlobs
-from artifacts.store import verify
-from registry.conversion import convert
-from registry.inspection.code import GRAPH_FORMS, model_reasons
-from registry.inspection.content import Content, with_trees
-from registry.inspection.kinds import inspect
-from registry.inspection.models import is_graph
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import describe_mismatch
-from registry.manifests import Manifest, Model
-from registry.problems import Problems
-from registry.yaml import Document
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.isolation.frames import pack_error
+from benchlock.artifacts.isolation.server import CallerBlobs
+from benchlock.artifacts.store import verify
+from benchlock.registry.conversion import convert
+from benchlock.registry.inspection.code import GRAPH_FORMS, model_reasons
+from benchlock.registry.inspection.content import Content, with_trees
+from benchlock.registry.inspection.kinds import inspect
+from benchlock.registry.inspection.models import is_graph
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.recognition import describe_mismatch
+from benchlock.registry.manifests import Manifest, Model
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Document
 
 _MAX_REPORTED: Final = 1000
 """Number of problems, and of warnings, that are reported; each has at most ``_MAX_TEXT`` characters."""

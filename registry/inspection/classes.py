@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from registry.labels import parse_labels
+from benchlock.registry.labels import parse_labels
 
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
-from registry.inspection.arrays import MAGIC, read_array
-from registry.inspection.budgets import BUDGET, check_count, meter_stream, read_whole
-from registry.inspection.operations import tensorflow_operations, tflite_operations, torchscript_operations
-from registry.inspection.pickles import foreign_globals
-from registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.arrays import MAGIC, read_array
+from benchlock.registry.inspection.budgets import BUDGET, check_count, meter_stream, read_whole
+from benchlock.registry.inspection.operations import tensorflow_operations, tflite_operations, torchscript_operations
+from benchlock.registry.inspection.pickles import foreign_globals
+from benchlock.registry.inspection.protobuf import MalformedError
 
 _ZIP = b"PK\x03\x04"
 _HDF5 = b"\x89HDF\r\n\x1a\n"

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import InvalidInputError
-from artifacts.store import BlobReader
-from artifacts.trees import read_tree
-from registry.inspection.budgets import BUDGET, Meter, OverBudgetError
-from registry.problems import EchoError
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.store import BlobReader
+from benchlock.artifacts.trees import read_tree
+from benchlock.registry.inspection.budgets import BUDGET, Meter, OverBudgetError
+from benchlock.registry.problems import EchoError
 
 _GZIP = b"\x1f\x8b"
 

@@ -6,16 +6,16 @@ from typing import BinaryIO
 
 from msgspec import UNSET
 
-from artifacts.plurals import count_of
-from registry.inspection.annotations import check_coco
-from registry.inspection.budgets import BUDGET, read_whole
-from registry.inspection.classes import Classes, read_classes
-from registry.inspection.content import Content
-from registry.inspection.indices import check_index
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.records import check_jsonl, check_npz, check_parquet
-from registry.manifests import Dataset, Split
-from registry.problems import Problems
+from benchlock.artifacts.plurals import count_of
+from benchlock.registry.inspection.annotations import check_coco
+from benchlock.registry.inspection.budgets import BUDGET, read_whole
+from benchlock.registry.inspection.classes import Classes, read_classes
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.indices import check_index
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.records import check_jsonl, check_npz, check_parquet
+from benchlock.registry.manifests import Dataset, Split
+from benchlock.registry.problems import Problems
 
 _UBYTE = 0x08
 

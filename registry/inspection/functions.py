@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Iterator
 
-from registry.inspection.budgets import BUDGET, read_whole
-from registry.inspection.content import Content
-from registry.manifests import Model
-from registry.manifests.steps import Python
-from registry.problems import Problems
+from benchlock.registry.inspection.budgets import BUDGET, read_whole
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.manifests import Model
+from benchlock.registry.manifests.steps import Python
+from benchlock.registry.problems import Problems
 
 _DYNAMIC = frozenset({"globals", "exec", "eval", "setattr", "vars"})
 """Names by which a module may define others at run time."""

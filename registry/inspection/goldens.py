@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.inspection.arrays import FoundArray, read_arrays
-from registry.inspection.content import Content
-from registry.inspection.protobuf import MalformedError
-from registry.manifests import Input, Model, Output
-from registry.manifests.effects import follow
-from registry.manifests.model import ConstantInput, StateInput
-from registry.manifests.tensors import Sizes, Tensor, declared, shown
-from registry.problems import Problems
-from registry.yaml import Document, Place
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.arrays import FoundArray, read_arrays
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.manifests import Input, Model, Output
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.model import ConstantInput, StateInput
+from benchlock.registry.manifests.tensors import Sizes, Tensor, declared, shown
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Document, Place
 
 _MAKE = "benchlock golden MANIFEST writes such a file"
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "|b1": "bool", "|u1": "uint8", "|i1": "int8"} | {

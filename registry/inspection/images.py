@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
 
-from artifacts.digest import parse_digest, to_hex
-from artifacts.errors import InvalidInputError
-from registry.configuration import Configuration, parse_configuration
-from registry.inspection.budgets import BUDGET, read_whole
-from registry.inspection.content import Content
-from registry.manifests import Image, Platform
-from registry.problems import Problems
-from registry.versions import from_pep440, key, parse_version
-from registry.wheels import ListedWheel, read_wheels
+from benchlock.artifacts.digest import parse_digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.configuration import Configuration, parse_configuration
+from benchlock.registry.inspection.budgets import BUDGET, read_whole
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.manifests import Image, Platform
+from benchlock.registry.problems import Problems
+from benchlock.registry.versions import from_pep440, key, parse_version
+from benchlock.registry.wheels import ListedWheel, read_wheels
 
 Ask = Callable[[str, str, str], bytes | None]
 """The configuration of the image that a reference names, for an os and an arch; None where it cannot be looked up."""

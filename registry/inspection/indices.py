@@ -6,13 +6,13 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
-from registry.inspection.budgets import BUDGET, read_text_lines
-from registry.inspection.classes import Classes, label_fault
-from registry.inspection.content import Content
-from registry.manifests import Split
-from registry.problems import Problems
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.budgets import BUDGET, read_text_lines
+from benchlock.registry.inspection.classes import Classes, label_fault
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.manifests import Split
+from benchlock.registry.problems import Problems
 
 SHOWN = 20
 """Lines of one index that are told one by one."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from artifacts.errors import InvalidInputError
-from registry.inspection.content import Content, UntakenError
-from registry.inspection.datasets import check_dataset
-from registry.inspection.images import Ask, check_finished, check_image
-from registry.inspection.models import check_model
-from registry.licences import check_license
-from registry.manifests import Dataset, Image, Manifest, Model
-from registry.problems import Problems
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.content import Content, UntakenError
+from benchlock.registry.inspection.datasets import check_dataset
+from benchlock.registry.inspection.images import Ask, check_finished, check_image
+from benchlock.registry.inspection.models import check_model
+from benchlock.registry.licences import check_license
+from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.problems import Problems
 
 
 def inspect(

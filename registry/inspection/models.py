@@ -6,23 +6,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO, TypeVar
 
-from artifacts.errors import InvalidInputError
-from artifacts.trees import check_path
-from registry.cards import LARGEST
-from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
-from registry.inspection.archives import faults
-from registry.inspection.budgets import BUDGET, check_count
-from registry.inspection.code import GRAPH_FORMS, ZIPPED, model_reasons
-from registry.inspection.content import Content
-from registry.inspection.functions import check_functions
-from registry.inspection.goldens import check_goldens
-from registry.inspection.graphs import FoundGraph
-from registry.inspection.ports import check_labels, check_ports
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import describe_mismatch, recognize
-from registry.inspection.safetensors import read_header
-from registry.manifests import Model
-from registry.problems import Problems
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.cards import LARGEST
+from benchlock.registry.inspection import onnx_graphs, savedmodels, tflite_graphs
+from benchlock.registry.inspection.archives import faults
+from benchlock.registry.inspection.budgets import BUDGET, check_count
+from benchlock.registry.inspection.code import GRAPH_FORMS, ZIPPED, model_reasons
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.functions import check_functions
+from benchlock.registry.inspection.goldens import check_goldens
+from benchlock.registry.inspection.graphs import FoundGraph
+from benchlock.registry.inspection.ports import check_labels, check_ports
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.recognition import describe_mismatch, recognize
+from benchlock.registry.inspection.safetensors import read_header
+from benchlock.registry.manifests import Model
+from benchlock.registry.problems import Problems
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from registry.inspection.graphs import FoundGraph, FoundTensor, Size
-from registry.inspection.protobuf import MalformedError, Message, signed, whole
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor, Size
+from benchlock.registry.inspection.protobuf import MalformedError, Message, signed, whole
 
 _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",

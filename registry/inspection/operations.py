@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from registry.inspection.protobuf import Message, whole
-from registry.inspection.tflite_graphs import custom_operations
+from benchlock.registry.inspection.protobuf import Message, whole
+from benchlock.registry.inspection.tflite_graphs import custom_operations
 
 _TENSORFLOW = re.compile(
     r"(?!Sharded)\w*File.*"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, in_units
-from registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.budgets import BUDGET, OverBudgetError, check_count, in_units
+from benchlock.registry.inspection.protobuf import MalformedError
 
 _MAGIC = b"PAR1"
 _DEEPEST = 64

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from registry.inspection.budgets import BUDGET, meter_stream
+from benchlock.registry.inspection.budgets import BUDGET, meter_stream
 
 _HARMLESS = re.compile(
     r"collections OrderedDict"

@@ -4,16 +4,16 @@ from difflib import get_close_matches
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.inspection.budgets import BUDGET, read_whole
-from registry.inspection.content import Content
-from registry.inspection.graphs import FoundGraph, FoundTensor, Size
-from registry.labels import parse_labels
-from registry.manifests import Input, Model, Output
-from registry.manifests.effects import follow
-from registry.manifests.tensors import Tensor, batch_axis, declared
-from registry.problems import Problems
-from registry.yaml import Document, Place
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.budgets import BUDGET, read_whole
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor, Size
+from benchlock.registry.labels import parse_labels
+from benchlock.registry.manifests import Input, Model, Output
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.tensors import Tensor, batch_axis, declared
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Document, Place
 
 _RESIZED = ("tflite",)
 """Formats whose batch axis the predictor sets, whatever the graph was made for."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.inspection.arrays import FoundArray, read_arrays
-from registry.inspection.budgets import BUDGET, read_lines
-from registry.inspection.classes import Classes, label_fault
-from registry.inspection.content import Content
-from registry.inspection.parquet import read_footer
-from registry.inspection.protobuf import MalformedError
-from registry.manifests import Split
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.arrays import FoundArray, read_arrays
+from benchlock.registry.inspection.budgets import BUDGET, read_lines
+from benchlock.registry.inspection.classes import Classes, label_fault
+from benchlock.registry.inspection.content import Content
+from benchlock.registry.inspection.parquet import read_footer
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.manifests import Split
 
 _LABEL = "label"
 _LINES = "write one object a line"

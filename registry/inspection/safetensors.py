@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from registry.inspection.budgets import BUDGET, OverBudgetError, check_count, in_units
-from registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.budgets import BUDGET, OverBudgetError, check_count, in_units
+from benchlock.registry.inspection.protobuf import MalformedError
 
 LONGEST_HEADER = 100_000_000
 """Bytes of the longest header that the format allows."""

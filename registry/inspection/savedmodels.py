@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from registry.inspection.graphs import FoundGraph, FoundTensor, Size
-from registry.inspection.protobuf import MalformedError, Message, signed, whole
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor, Size
+from benchlock.registry.inspection.protobuf import MalformedError, Message, signed, whole
 
 FILE = "saved_model.pb"
 

@@ -4,8 +4,8 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from registry.inspection.graphs import FoundGraph, FoundTensor, Quantization, Size
-from registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor, Quantization, Size
+from benchlock.registry.inspection.protobuf import MalformedError
 
 _IDENTIFIER = b"TFL3"
 _DTYPES = {

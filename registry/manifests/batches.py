@@ -1,12 +1,12 @@
 """Rules of batches that authored manifests must keep; ones that were published before these rules may break them."""
 
-from artifacts.errors import InvalidInputError
-from artifacts.plurals import count_of
-from registry.manifests.call_checks import has_several_calls
-from registry.manifests.model import ConstantInput, Model, Output, StateInput
-from registry.manifests.tensors import batch_axis, fixed_batch
-from registry.problems import Problems
-from registry.yaml import Place
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.plurals import count_of
+from benchlock.registry.manifests.call_checks import has_several_calls
+from benchlock.registry.manifests.model import ConstantInput, Model, Output, StateInput
+from benchlock.registry.manifests.tensors import batch_axis, fixed_batch
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Place
 
 
 def check_batches(model: Model, place: Place, problems: Problems) -> None:

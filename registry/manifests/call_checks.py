@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from registry.manifests.model import (
+from benchlock.registry.manifests.model import (
     AudioInput,
     ConstantInput,
     ImageInput,
@@ -15,10 +15,10 @@ from registry.manifests.model import (
     TensorInput,
     TextInput,
 )
-from registry.manifests.steps import Frame
-from registry.manifests.tensors import Sizes, declared, shown
-from registry.problems import Problems
-from registry.yaml import Place
+from benchlock.registry.manifests.steps import Frame
+from benchlock.registry.manifests.tensors import Sizes, declared, shown
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Place
 
 _ANSWERS = ("class-scores", "class-index", "mask", "value")
 _INDICES = ("class-index", "mask")

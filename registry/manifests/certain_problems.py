@@ -2,13 +2,13 @@
 
 from msgspec import inspect
 
-from artifacts.errors import BenchlockError, InvalidInputError
-from registry.manifests.checks import check
-from registry.manifests.others import Manifest
-from registry.manifests.steps import TensorStep
-from registry.partial import convert_known
-from registry.problems import UnknownValueError
-from registry.yaml import Document
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.registry.manifests.checks import check
+from benchlock.registry.manifests.others import Manifest
+from benchlock.registry.manifests.steps import TensorStep
+from benchlock.registry.partial import convert_known
+from benchlock.registry.problems import UnknownValueError
+from benchlock.registry.yaml import Document
 
 
 def find_certain_problems(document: Document) -> tuple[BenchlockError, ...]:

@@ -5,19 +5,19 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.digest import parse_digest, to_hex
-from registry.conversion import describe_key
-from registry.manifests.batches import check_batches
-from registry.manifests.files import check_files, check_named
-from registry.manifests.geometry import check_geometry
-from registry.manifests.model import AudioInput, Model
-from registry.manifests.model_checks import check_model
-from registry.manifests.others import Dataset, Image, Manifest, Platform, Split, files_of
-from registry.manifests.sounds import check_rates
-from registry.names import parse_name
-from registry.problems import Problems
-from registry.versions import parse_version
-from registry.yaml import Document, Place
+from benchlock.artifacts.digest import parse_digest, to_hex
+from benchlock.registry.conversion import describe_key
+from benchlock.registry.manifests.batches import check_batches
+from benchlock.registry.manifests.files import check_files, check_named
+from benchlock.registry.manifests.geometry import check_geometry
+from benchlock.registry.manifests.model import AudioInput, Model
+from benchlock.registry.manifests.model_checks import check_model
+from benchlock.registry.manifests.others import Dataset, Image, Manifest, Platform, Split, files_of
+from benchlock.registry.manifests.sounds import check_rates
+from benchlock.registry.names import parse_name
+from benchlock.registry.problems import Problems
+from benchlock.registry.versions import parse_version
+from benchlock.registry.yaml import Document, Place
 
 _PYTHON = re.compile(r"3\.[0-9]+")
 _SPLIT_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

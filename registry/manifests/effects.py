@@ -6,12 +6,12 @@ from math import prod
 
 from msgspec import UNSET, UnsetType
 
-from registry.manifests import steps as vocabulary
-from registry.manifests.sounds import SOUNDS
-from registry.manifests.steps import Step
-from registry.manifests.tensors import TEXT, Tensor, shown
-from registry.manifests.texts import TEXTS
-from registry.yaml import Place
+from benchlock.registry.manifests import steps as vocabulary
+from benchlock.registry.manifests.sounds import SOUNDS
+from benchlock.registry.manifests.steps import Step
+from benchlock.registry.manifests.tensors import TEXT, Tensor, shown
+from benchlock.registry.manifests.texts import TEXTS
+from benchlock.registry.yaml import Place
 
 _CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 _ALWAYS_ANTIALIASED = ("lanczos", "area")

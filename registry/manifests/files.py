@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from artifacts.digest import from_hex
-from artifacts.errors import InvalidInputError
-from artifacts.trees import check_collisions, check_path
-from registry.manifests.model import File
-from registry.names import Kind
-from registry.problems import Problems
-from registry.yaml import Place
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_collisions, check_path
+from benchlock.registry.manifests.model import File
+from benchlock.registry.names import Kind
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Place
 
 ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),

@@ -6,12 +6,12 @@ size before it depends on the sample, the run looks at each picture.
 
 from msgspec import UNSET
 
-from artifacts.errors import InvalidInputError
-from registry.manifests.effects import follow
-from registry.manifests.model import ImageInput, Model
-from registry.manifests.steps import Pad, Python
-from registry.manifests.tensors import Tensor, declared
-from registry.yaml import Place
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.model import ImageInput, Model
+from benchlock.registry.manifests.steps import Pad, Python
+from benchlock.registry.manifests.tensors import Tensor, declared
+from benchlock.registry.yaml import Place
 
 _INSTEAD = "resize, pad and crop by steps of these names, which are followed; code may change values alone"
 

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.errors import InvalidInputError
-from registry.conversion import convert
-from registry.manifests.checks import check
-from registry.manifests.model import File
-from registry.manifests.others import Framework, Manifest, files_of
-from registry.names import Reference, parse_name
-from registry.versions import parse_version
-from registry.yaml import Document
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.conversion import convert
+from benchlock.registry.manifests.checks import check
+from benchlock.registry.manifests.model import File
+from benchlock.registry.manifests.others import Framework, Manifest, files_of
+from benchlock.registry.names import Reference, parse_name
+from benchlock.registry.versions import parse_version
+from benchlock.registry.yaml import Document
 
 _LAST: tuple[Manifest | None, bytes] = (None, b"")
 """The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""

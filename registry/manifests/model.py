@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from registry.manifests.parts import (
+from benchlock.registry.manifests.parts import (
     MOST_AXES,
     MOST_FILES,
     MOST_PORTS,
@@ -23,8 +23,8 @@ from registry.manifests.parts import (
     VersionText,
     Whole,
 )
-from registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep
-from registry.names import Kind
+from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep
+from benchlock.registry.names import Kind
 
 Task = Literal[
     "image-classification",

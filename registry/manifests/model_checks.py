@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from registry.constraints import Constraint
-from registry.conversion import describe_key
-from registry.manifests.call_checks import check_calls
-from registry.manifests.effects import follow
-from registry.manifests.files import check_named
-from registry.manifests.model import (
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.conversion import describe_key
+from benchlock.registry.manifests.call_checks import check_calls
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.files import check_named
+from benchlock.registry.manifests.model import (
     AudioInput,
     Claim,
     Detections,
@@ -20,12 +20,12 @@ from registry.manifests.model import (
     TensorInput,
     TextInput,
 )
-from registry.manifests.steps import Frame, Python, Step, TokenizerJson, Words
-from registry.manifests.tensors import Tensor, check_result, declared, fixed_batch, shown
-from registry.metrics import check_metrics
-from registry.names import parse_name
-from registry.problems import Problems
-from registry.yaml import Place
+from benchlock.registry.manifests.steps import Frame, Python, Step, TokenizerJson, Words
+from benchlock.registry.manifests.tensors import Tensor, check_result, declared, fixed_batch, shown
+from benchlock.registry.metrics import check_metrics
+from benchlock.registry.names import parse_name
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Place
 
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime",),

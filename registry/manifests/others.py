@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from registry.manifests.model import File, Model
-from registry.manifests.parts import (
+from benchlock.registry.manifests.model import File, Model
+from benchlock.registry.manifests.parts import (
     MOST_FILES,
     MOST_LAYERS,
     MOST_PLATFORMS,
@@ -18,7 +18,7 @@ from registry.manifests.parts import (
     Text,
     VersionText,
 )
-from registry.names import Kind
+from benchlock.registry.names import Kind
 
 DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
 PredictorName = Literal["onnxruntime", "pytorch", "tensorflow", "litert"]

@@ -3,14 +3,14 @@
 import re
 from dataclasses import dataclass
 
-from artifacts.errors import InvalidInputError
-from registry.conversion import convert
-from registry.manifests.certain_problems import find_certain_problems
-from registry.manifests.checks import check
-from registry.manifests.model import File
-from registry.manifests.others import Manifest
-from registry.problems import Problems
-from registry.yaml import Document, Todo, open_todos, read
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.conversion import convert
+from benchlock.registry.manifests.certain_problems import find_certain_problems
+from benchlock.registry.manifests.checks import check
+from benchlock.registry.manifests.model import File
+from benchlock.registry.manifests.others import Manifest
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Document, Todo, open_todos, read
 
 _MISSING = re.compile(r"the key '(\w+)' is missing.*")
 _REQUEST = "evaluation"

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from registry.asking import AskedAccelerator, Asking
-from registry.manifests.model import Model
-from registry.manifests.others import Dataset, Framework, Image
+from benchlock.registry.asking import AskedAccelerator, Asking
+from benchlock.registry.manifests.model import Model
+from benchlock.registry.manifests.others import Dataset, Framework, Image
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: dict[str, type[msgspec.Struct]] = {

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from registry.manifests import steps as vocabulary
-from registry.manifests.steps import Step
-from registry.manifests.tensors import Sizes, Tensor, shown
-from registry.yaml import Place
+from benchlock.registry.manifests import steps as vocabulary
+from benchlock.registry.manifests.steps import Step
+from benchlock.registry.manifests.tensors import Sizes, Tensor, shown
+from benchlock.registry.yaml import Place
 
 _SPECTROGRAM_AXES = 2
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from registry.manifests.parts import (
+from benchlock.registry.manifests.parts import (
     MOST_AXES,
     MOST_CHANNELS,
     Count,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 
-from registry.manifests.model import Input, Output
-from registry.yaml import Place
+from benchlock.registry.manifests.model import Input, Output
+from benchlock.registry.yaml import Place
 
 Sizes = tuple[int | str | None, ...]
 TEXT = "text"

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 
-from registry.manifests import steps as vocabulary
-from registry.manifests.tensors import TEXT, Tensor
-from registry.yaml import Place
+from benchlock.registry.manifests import steps as vocabulary
+from benchlock.registry.manifests.tensors import TEXT, Tensor
+from benchlock.registry.yaml import Place
 
 
 def _decode(step: vocabulary.DecodeText, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001 - all alike

@@ -11,17 +11,17 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from artifacts.errors import InvalidInputError
-from artifacts.files import open_regular
-from artifacts.trees import walk_tree
-from registry.importing.findings import Notes, printable, shown
-from registry.importing.outline import Lines, block, entry, flow
-from registry.inspection.arrays import read_arrays
-from registry.inspection.classes import is_number
-from registry.inspection.datasets import idx_sizes
-from registry.inspection.parquet import read_footer
-from registry.inspection.protobuf import MalformedError
-from registry.outlining.given import Given, heading, name_of, refuse_empty
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.trees import walk_tree
+from benchlock.registry.importing.findings import Notes, printable, shown
+from benchlock.registry.importing.outline import Lines, block, entry, flow
+from benchlock.registry.inspection.arrays import read_arrays
+from benchlock.registry.inspection.classes import is_number
+from benchlock.registry.inspection.datasets import idx_sizes
+from benchlock.registry.inspection.parquet import read_footer
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.outlining.given import Given, heading, name_of, refuse_empty
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SOUNDS = (".wav",)

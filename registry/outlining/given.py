@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from artifacts.errors import InvalidInputError
-from artifacts.files import open_regular
-from artifacts.trees import check_path
-from registry.importing.findings import Notes
-from registry.importing.heading import native_name
-from registry.importing.outline import Lines, element, entry
-from registry.inspection.budgets import OverBudgetError
-from registry.inspection.protobuf import MalformedError
-from registry.inspection.recognition import describe_mismatch
-from registry.inspection.savedmodels import FILE
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.files import open_regular
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.importing.findings import Notes
+from benchlock.registry.importing.heading import native_name
+from benchlock.registry.importing.outline import Lines, element, entry
+from benchlock.registry.inspection.budgets import OverBudgetError
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.recognition import describe_mismatch
+from benchlock.registry.inspection.savedmodels import FILE
 
 T = TypeVar("T")
 

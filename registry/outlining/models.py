@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from registry.importing.findings import Notes, printable
-from registry.importing.outline import Lines, block, entry
-from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
-from registry.inspection.graphs import FoundGraph
-from registry.inspection.safetensors import StoredTensor, read_header
-from registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
-from registry.outlining.given import Given, heading, name_of
-from registry.outlining.ports import TORCHVISION, port_lines
+from benchlock.registry.importing.findings import Notes, printable
+from benchlock.registry.importing.outline import Lines, block, entry
+from benchlock.registry.inspection import onnx_graphs, savedmodels, tflite_graphs
+from benchlock.registry.inspection.graphs import FoundGraph
+from benchlock.registry.inspection.safetensors import StoredTensor, read_header
+from benchlock.registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
+from benchlock.registry.outlining.given import Given, heading, name_of
+from benchlock.registry.outlining.ports import TORCHVISION, port_lines
 
 _SHOWN = 40
 _BY_ENDING = {

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from artifacts.errors import InvalidInputError
-from artifacts.files import open_regular
-from registry.importing.findings import Notes
-from registry.importing.outline import Lines, block, element, entry
-from registry.outlining.given import Given, heading
-from registry.versions import from_pep440
-from registry.wheels import read_wheels
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.files import open_regular
+from benchlock.registry.importing.findings import Notes
+from benchlock.registry.importing.outline import Lines, block, element, entry
+from benchlock.registry.outlining.given import Given, heading
+from benchlock.registry.versions import from_pep440
+from benchlock.registry.wheels import read_wheels
 
 _PREDICTORS = {
     "onnxruntime": ("onnxruntime", "onnxruntime"), "onnxruntime-gpu": ("onnxruntime", "onnxruntime"),

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.errors import InvalidInputError
-from registry.importing.findings import Finding, Notes, printable
-from registry.importing.outline import Lines
-from registry.names import Kind
-from registry.outlining.datasets import dataset_lines
-from registry.outlining.given import Given
-from registry.outlining.models import model_lines
-from registry.outlining.others import framework_lines, image_lines
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.importing.findings import Finding, Notes, printable
+from benchlock.registry.importing.outline import Lines
+from benchlock.registry.names import Kind
+from benchlock.registry.outlining.datasets import dataset_lines
+from benchlock.registry.outlining.given import Given
+from benchlock.registry.outlining.models import model_lines
+from benchlock.registry.outlining.others import framework_lines, image_lines
 
 _KINDS: dict[Kind, Callable[[Given | None, Notes], Lines]] = {
     "model": model_lines,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from registry.importing.findings import Notes, printable, shown
-from registry.importing.outline import Lines, block, element, entry, flow
-from registry.inspection.graphs import FoundGraph, FoundTensor, Size
+from benchlock.registry.importing.findings import Notes, printable, shown
+from benchlock.registry.importing.outline import Lines, block, element, entry, flow
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor, Size
 
 _PYTORCH = "pytorch"
 """The producer that PyTorch's exporters write into an ONNX model."""

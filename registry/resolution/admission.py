@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from registry.constraints import Constraint
-from registry.ranges import Range
-from registry.resolution.candidates import Status
-from registry.versions import Version
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import Status
+from benchlock.registry.versions import Version
 
 Admitted = Mapping[Status, Range]
 """The versions that may be chosen, by status; a status that is absent has none."""

@@ -10,12 +10,12 @@ from functools import cached_property
 from itertools import product
 from operator import itemgetter
 
-from registry.constraints import ANY, Constraint
-from registry.hardware import KEYS
-from registry.names import Kind
-from registry.ranges import Interval, Range
-from registry.resolution.admission import Admitted, admitted
-from registry.resolution.candidates import (
+from benchlock.registry.constraints import ANY, Constraint
+from benchlock.registry.hardware import KEYS
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Interval, Range
+from benchlock.registry.resolution.admission import Admitted, admitted
+from benchlock.registry.resolution.candidates import (
     EVERY,
     STATUSES,
     Candidate,
@@ -27,8 +27,8 @@ from registry.resolution.candidates import (
     Snapshot,
     Status,
 )
-from registry.resolution.choices import Choices, Strand
-from registry.versions import Version, key, successor
+from benchlock.registry.resolution.choices import Choices, Strand
+from benchlock.registry.versions import Version, key, successor
 
 Preferences = Mapping[tuple[Kind, str], Version]
 DEVICE = KEYS.index("device")

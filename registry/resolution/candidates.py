@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from artifacts.digest import Digest
-from registry.constraints import Constraint
-from registry.hardware import ANYWHERE, Hardware
-from registry.names import Kind
-from registry.ranges import Interval, Range
-from registry.versions import Version
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.hardware import ANYWHERE, Hardware
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Interval, Range
+from benchlock.registry.versions import Version
 
 (EVERY,) = Range.ALL.intervals
 """All versions."""

@@ -12,8 +12,8 @@ from itertools import chain
 from operator import and_, or_
 from typing import Any, ClassVar
 
-from registry.ranges import Range
-from registry.versions import Version
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import Version
 
 Strand = tuple[Any, ...]
 """Versions of one kind that are alike in all that decides which go together: name, requirement, status."""

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
-from artifacts.errors import BenchlockError
-from registry.names import Kind
-from registry.resolution.candidates import COUNTED, Snapshot
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.registry.names import Kind
+from benchlock.registry.resolution.candidates import COUNTED, Snapshot
 
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"

@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 
-from registry.names import Kind
-from registry.resolution.candidates import Candidate, Environments, Extent, Need, Platform, Population, Snapshot
-from registry.versions import Version, key
+from benchlock.registry.names import Kind
+from benchlock.registry.resolution.candidates import (
+    Candidate,
+    Environments,
+    Extent,
+    Need,
+    Platform,
+    Population,
+    Snapshot,
+)
+from benchlock.registry.versions import Version, key
 
 
 class Drafted:

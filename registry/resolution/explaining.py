@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from registry.constraints import ANY, Constraint
-from registry.ranges import Range
-from registry.resolution.candidates import EVERY, Candidate, Need, Population, Requirement
-from registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest_name
-from registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
-from registry.resolution.search import Search
+from benchlock.registry.constraints import ANY, Constraint
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import EVERY, Candidate, Need, Population, Requirement
+from benchlock.registry.resolution.conflicts import SHOWN, Asked, Code, Conflict, Rejected, nearest_name
+from benchlock.registry.resolution.rejections import Crowd, crowd_of, grouped, rejected
+from benchlock.registry.resolution.search import Search
 
 _CUTS_SPELLED = 32
 """Ends of intervals of the longest union that is spelled in full."""

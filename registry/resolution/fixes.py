@@ -5,16 +5,16 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
-from artifacts.escaping import escape_line
-from registry.constraints import ANY, Constraint
-from registry.grammar import LEAST
-from registry.hardware import ANYWHERE, KEYS, Hardware
-from registry.names import KINDS, Kind
-from registry.ranges import Interval, Range
-from registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
-from registry.resolution.conflicts import SHOWN, Fix
-from registry.resolution.search import Search
-from registry.versions import Version
+from benchlock.artifacts.escaping import escape_line
+from benchlock.registry.constraints import ANY, Constraint
+from benchlock.registry.grammar import LEAST
+from benchlock.registry.hardware import ANYWHERE, KEYS, Hardware
+from benchlock.registry.names import KINDS, Kind
+from benchlock.registry.ranges import Interval, Range
+from benchlock.registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
+from benchlock.registry.resolution.conflicts import SHOWN, Fix
+from benchlock.registry.resolution.search import Search
+from benchlock.registry.versions import Version
 
 Field = Literal[
     "framework.version", "model.version", "image.version", "dataset.version", "prereleases", "image", "hardware"

@@ -7,14 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from artifacts.escaping import escape_line
-from registry.names import Kind
-from registry.ranges import Range
-from registry.resolution.admission import Admitted
-from registry.resolution.candidates import COUNTED, EVERY, Candidate, Need, Population, Requirement, Snapshot, Status
-from registry.resolution.conflicts import LISTED, Code, Rejected, listed
-from registry.resolution.search import Search
-from registry.versions import Version, key
+from benchlock.artifacts.escaping import escape_line
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.admission import Admitted
+from benchlock.registry.resolution.candidates import (
+    COUNTED,
+    EVERY,
+    Candidate,
+    Need,
+    Population,
+    Requirement,
+    Snapshot,
+    Status,
+)
+from benchlock.registry.resolution.conflicts import LISTED, Code, Rejected, listed
+from benchlock.registry.resolution.search import Search
+from benchlock.registry.versions import Version, key
 
 _FEW_CUTS = 16
 """Ends of intervals up to which each interval is asked for."""

@@ -3,9 +3,18 @@
 from collections.abc import Sequence
 from functools import cache
 
-from registry.names import Kind
-from registry.resolution.candidates import EVERY, RARE, Environments, Extent, Need, Population, Snapshot, Status
-from registry.versions import Version
+from benchlock.registry.names import Kind
+from benchlock.registry.resolution.candidates import (
+    EVERY,
+    RARE,
+    Environments,
+    Extent,
+    Need,
+    Population,
+    Snapshot,
+    Status,
+)
+from benchlock.registry.versions import Version
 
 
 class Remembering:

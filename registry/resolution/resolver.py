@@ -6,8 +6,8 @@ image, dataset, each the newest that leaves an answer; what the preferences name
 
 from dataclasses import replace
 
-from artifacts.errors import UnknownNameError
-from registry.resolution.candidates import (
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.resolution.candidates import (
     EVERY,
     Candidate,
     Need,
@@ -18,10 +18,10 @@ from registry.resolution.candidates import (
     Resolution,
     Snapshot,
 )
-from registry.resolution.conflicts import ConflictError, nearest_name
-from registry.resolution.explaining import explain
-from registry.resolution.fixes import nearest_fixes
-from registry.resolution.search import Preferences, Search
+from benchlock.registry.resolution.conflicts import ConflictError, nearest_name
+from benchlock.registry.resolution.explaining import explain
+from benchlock.registry.resolution.fixes import nearest_fixes
+from benchlock.registry.resolution.search import Preferences, Search
 
 __all__ = [
     "Candidate",

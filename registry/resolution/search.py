@@ -15,15 +15,15 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Literal
 
-from registry.names import Kind
-from registry.ranges import Range
-from registry.resolution.admission import Admitted
-from registry.resolution.availability import Availability, Preferences
-from registry.resolution.candidates import ORDER, Candidate, Need, Question, Resolution, Snapshot, Status
-from registry.resolution.choices import Choices, Strand
-from registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
-from registry.resolution.remembering import Remembering
-from registry.versions import Version, key, successor, version_of
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.admission import Admitted
+from benchlock.registry.resolution.availability import Availability, Preferences
+from benchlock.registry.resolution.candidates import ORDER, Candidate, Need, Question, Resolution, Snapshot, Status
+from benchlock.registry.resolution.choices import Choices, Strand
+from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
+from benchlock.registry.resolution.remembering import Remembering
+from benchlock.registry.versions import Version, key, successor, version_of
 
 __all__ = ["Fact", "Preferences", "Search", "need_of"]
 

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from artifacts.errors import InvalidInputError, UnknownNameError
-from artifacts.escaping import escape_line
-from registry.constraints import ANY, Constraint
-from registry.lockfile import LockedArtifact
-from registry.names import Kind
-from registry.ranges import Range
-from registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
-from registry.resolution.conflicts import Asked, Code, Conflict, Rejected, nearest
-from registry.resolution.explaining import asked_line, explain
-from registry.resolution.rejections import Crowd, crowd_of, rejected
-from registry.resolution.search import Search, need_of
-from registry.versions import Version, parse_version, successor
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.escaping import escape_line
+from benchlock.registry.constraints import ANY, Constraint
+from benchlock.registry.lockfile import LockedArtifact
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
+from benchlock.registry.resolution.conflicts import Asked, Code, Conflict, Rejected, nearest
+from benchlock.registry.resolution.explaining import asked_line, explain
+from benchlock.registry.resolution.rejections import Crowd, crowd_of, rejected
+from benchlock.registry.resolution.search import Search, need_of
+from benchlock.registry.versions import Version, parse_version, successor
 
 Locked = Mapping[Kind, LockedArtifact]
 """What a lock has chosen."""

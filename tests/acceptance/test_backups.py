@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from api.wiring import open_registry
-from artifacts.digest import digest_bytes, to_hex
-from artifacts.local import LocalStore
+from benchlock.api.wiring import open_registry
+from benchlock.artifacts.digest import digest_bytes, to_hex
+from benchlock.artifacts.local import LocalStore
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, locked, model, request

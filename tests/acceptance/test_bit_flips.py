@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text
 
-from api import databases
-from api.cli.main import run as run_command
-from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
-from artifacts.local import LocalStore
-from evaluator.records.records import Records
-from evaluator.records.runs import Run, RunEnd, RunId
-from evaluator.records.summaries import summarize
-from migrations import upgrade
-from migrations.schema import METADATA
-from registry.access.log import Log
-from registry.catalogue.database import open_engine, open_server, reading
+from benchlock.api import databases
+from benchlock.api.cli.main import run as run_command
+from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run, RunEnd, RunId
+from benchlock.evaluator.records.summaries import summarize
+from benchlock.migrations import upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.access.log import Log
+from benchlock.registry.catalogue.database import open_engine, open_server, reading
 from tests.support.filled import fill, store_blobs
 from tests.support.postgresql import TEMPLATE, PostgresServer, serving
 

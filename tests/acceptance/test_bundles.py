@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from api.wiring import open_registry
-from artifacts.digest import Digest
-from artifacts.local import LocalStore
-from registry.collection import collect
+from benchlock.api.wiring import open_registry
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.collection import collect
 from tests.support import tiny as tiny_registry
 from tests.support.bundled import Files, packed, root_of, unpacked, with_root
 from tests.support.commands import Commands

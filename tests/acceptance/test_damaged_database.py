@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from api.databases import FILE
-from artifacts.local import LocalStore
-from evaluator.records.runs import RunId
-from migrations import upgrade
-from migrations.schema import METADATA
-from registry.catalogue.database import open_engine, writing
-from registry.catalogue.guards import guards, triggers
+from benchlock.api.databases import FILE
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.records.runs import RunId
+from benchlock.migrations import upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import open_engine, writing
+from benchlock.registry.catalogue.guards import guards, triggers
 from tests.support.commands import Commands
 from tests.support.filled import BLOB, fill, store_blobs
 from tests.support.forging import forge, remove_guards

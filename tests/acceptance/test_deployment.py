@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from artifacts.digest import digest_bytes
+from benchlock.artifacts.digest import digest_bytes
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.deployed import TEAM, environment_of

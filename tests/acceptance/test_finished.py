@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import Digest
-from artifacts.local import LocalStore
-from evaluator.images.target import host_target, running_python
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.images.target import host_target, running_python
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import locked, request, written

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from safetensors.numpy import load_file
 
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.harness_archive import build_harness
-from evaluator.runner.container import provide_image
-from evaluator.runner.engine import Confinement, Engine, Mount
-from registry.lockfile import load
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.harness_archive import build_harness
+from benchlock.evaluator.runner.container import provide_image
+from benchlock.evaluator.runner.engine import Confinement, Engine, Mount
+from benchlock.registry.lockfile import load
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, locked, request, written
 

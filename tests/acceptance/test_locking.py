@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from api.cli.main import run
-from api.databases import FILE as DATABASE
-from api.wiring import open_registry
+from benchlock.api.cli.main import run
+from benchlock.api.databases import FILE as DATABASE
+from benchlock.api.wiring import open_registry
 from tests.support import tiny
 from tests.support.commands import Answer, Commands
 from tests.support.digits import locked, request

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from api.cli.commands import benchlock
-from api.cli.main import run
+from benchlock.api.cli.commands import benchlock
+from benchlock.api.cli.main import run
 from tests.support import tiny
 from tests.support.commands import BENCHLOCK, Answer, Commands
 from tests.support.digits import GRAPH, locked, model, request

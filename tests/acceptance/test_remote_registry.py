@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.cli.main import run
+from benchlock.api.cli.main import run
 from tests.support import tiny
 from tests.support.commands import Answer, Commands
 from tests.support.digits import request, written

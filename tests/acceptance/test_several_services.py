@@ -20,8 +20,8 @@ from typing import Any
 import httpx
 import pytest
 
-from artifacts.digest import Digest, digest_bytes, to_hex
-from artifacts.local import LocalStore
+from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
+from benchlock.artifacts.local import LocalStore
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, model

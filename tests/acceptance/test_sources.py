@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import digest_bytes, to_hex
+from benchlock.artifacts.digest import digest_bytes, to_hex
 from tests.support.commands import Commands
 from tests.support.hub import HubServer, serving_hub
 from tests.support.repository import DvcRepository

@@ -24,12 +24,12 @@ from typing import Any
 
 import pytest
 
-from api.dispatching import open_queue
-from api.wiring import now, open_registry
-from artifacts.errors import UnavailableError
-from artifacts.local import LocalStore
-from evaluator.dispatch.submission import wish_of
-from registry.catalogue.database import reading
+from benchlock.api.dispatching import open_queue
+from benchlock.api.wiring import now, open_registry
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.dispatch.submission import wish_of
+from benchlock.registry.catalogue.database import reading
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.postgresql import EMPTY, open_any

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.main import run
-from registry.access.secret import parse_secret
+from benchlock.api.cli.main import run
+from benchlock.registry.access.secret import parse_secret
 
 CREATE = "token create ci --scope read --scope publish:acme"
 

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from api.cli.main import run
-from artifacts.digest import Digest
-from artifacts.local import LocalStore
-from artifacts.store import read
-from registry.manifests import plain
-from registry.manifests.identity import content
+from benchlock.api.cli.main import run
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.store import read
+from benchlock.registry.manifests import plain
+from benchlock.registry.manifests.identity import content
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.frameworks import framework

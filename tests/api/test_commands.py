@@ -6,8 +6,8 @@ import sys
 import click
 import pytest
 
-from api.cli.commands import COMMANDS, benchlock
-from api.cli.main import run
+from benchlock.api.cli.commands import COMMANDS, benchlock
+from benchlock.api.cli.main import run
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -61,6 +61,8 @@ def test_a_worker_is_not_told_to_run_code_in_processes_without_being_told_to_run
 
 
 def test_the_module_runs_the_command_line() -> None:
-    ran = subprocess.run([sys.executable, "-m", "api.cli.main", "lst"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchlock.api.cli.main", "lst"], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 2
     assert "'list'" in ran.stderr

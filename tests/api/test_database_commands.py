@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from api.databases import open_existing
-from api.wiring import open_registry
-from migrations import HEAD, known_revisions, revision
-from registry.catalogue.database import reading, writing
-from registry.catalogue.revisions import SchemaRevisionError
+from benchlock.api.databases import open_existing
+from benchlock.api.wiring import open_registry
+from benchlock.migrations import HEAD, known_revisions, revision
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.revisions import SchemaRevisionError
 from tests.support import tiny
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.warm import Warm
@@ -289,7 +289,7 @@ def test_a_doctor_shows_build_and_schema(home: Path) -> None:
 
 
 def test_the_time_of_a_copy_is_in_its_name(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from api import upgrades  # noqa: PLC0415 - beside what it is about
+    from benchlock.api import upgrades  # noqa: PLC0415 - beside what it is about
 
     monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
     call(0, "db", "create")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.catalogue.database import open_server, reading
+from benchlock.registry.catalogue.database import open_server, reading
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import request, written

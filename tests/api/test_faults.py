@@ -6,9 +6,9 @@ import sys
 import msgspec
 import pytest
 
-from api.faults import FAULTS, fault_of, fault_of_status
-from api.wire.problems import Problem, error_of, problem_of
-from artifacts.errors import (
+from benchlock.api.faults import FAULTS, fault_of, fault_of_status
+from benchlock.api.wire.problems import Problem, error_of, problem_of
+from benchlock.artifacts.errors import (
     BenchlockError,
     IntegrityError,
     InvalidInputError,
@@ -16,10 +16,10 @@ from artifacts.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from artifacts.store import BlobNotFoundError
-from evaluator.records.runs import RunEndedError
-from registry.catalogue.entries import VersionTakenError
-from registry.resolution.conflicts import Conflict, ConflictError
+from benchlock.artifacts.store import BlobNotFoundError
+from benchlock.evaluator.records.runs import RunEndedError
+from benchlock.registry.catalogue.entries import VersionTakenError
+from benchlock.registry.resolution.conflicts import Conflict, ConflictError
 
 EXPECTED = [
     (InvalidInputError("x"), 2, 422),
@@ -65,11 +65,11 @@ def test_an_error_that_this_version_does_not_know_keeps_its_exit_code(reason: st
 
 def test_a_conflict_keeps_its_exit_code_where_nothing_has_loaded_the_resolver() -> None:
     code = (
-        "from api.faults import fault_of; from api.wire.problems import Problem, error_of\n"
+        "from benchlock.api.faults import fault_of; from benchlock.api.wire.problems import Problem, error_of\n"
         "p = Problem(type='urn:benchlock:problem:conflict', title='', status=409, detail='x', code='conflict',"
         " conflict={'summary': 'x'})\n"
         "error = error_of(p); assert error.conflict == {'summary': 'x'}\n"
-        "import sys; assert 'registry.resolution.conflicts' not in sys.modules\n"
+        "import sys; assert 'benchlock.registry.resolution.conflicts' not in sys.modules\n"
         "print(fault_of(error).exit_code)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "3\n"

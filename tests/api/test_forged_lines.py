@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from api.cli import output
-from api.cli.access_commands import list_tokens
-from api.cli.access_commands import log as log_command
-from api.cli.artifacts_commands import list_artifacts
-from api.cli.invocation import Invocation
-from api.cli.queue_commands import explain, jobs, machines
-from api.cli.run_documents import run_document
-from api.cli.run_tables import print_outcome, print_run, print_runs
-from api.http.logs import JsonLines
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import InvalidInputError
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import Explanation, Job, Machine, MachineId, Standing, new_job_id
-from evaluator.dispatch.states import Tally
-from evaluator.records.runs import Run, RunEnd
-from evaluator.statistics.figures import Interval, Metric
-from registry.hosts import Accelerator, HostFacts
+from benchlock.api.cli import output
+from benchlock.api.cli.access_commands import list_tokens
+from benchlock.api.cli.access_commands import log as log_command
+from benchlock.api.cli.artifacts_commands import list_artifacts
+from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.queue_commands import explain, jobs, machines
+from benchlock.api.cli.run_documents import run_document
+from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
+from benchlock.api.http.logs import JsonLines
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import Explanation, Job, Machine, MachineId, Standing, new_job_id
+from benchlock.evaluator.dispatch.states import Tally
+from benchlock.evaluator.records.runs import Run, RunEnd
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.hosts import Accelerator, HostFacts
 from tests.support.recorded import HOST, LOCK, NOON, recorded
 from tests.support.variants import variant
 
@@ -129,7 +129,7 @@ def test_no_text_of_the_queue_forges_a_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("api.cli.queue_commands.open_queue", lambda _: EvilQueue())
+    monkeypatch.setattr("benchlock.api.cli.queue_commands.open_queue", lambda _: EvilQueue())
     command.callback.__wrapped__(Invocation("unused", as_json), **arguments)
     check_lines(capsys.readouterr().out)
 

@@ -6,17 +6,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from api.client.conversation import Conversation
-from api.client.opening import reach
-from api.client.queue import HttpQueue
-from api.dispatching import Permits, reach_agent, reach_queue
-from api.wire import jobs as wire
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.progress import SILENT
-from artifacts.transfer.network import patience
-from artifacts.transfer.session import Answer, Session
-from evaluator.dispatch.queue import Fence, MachineId, new_job_id
-from evaluator.dispatch.times import Times
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.client.opening import reach
+from benchlock.api.client.queue import HttpQueue
+from benchlock.api.dispatching import Permits, reach_agent, reach_queue
+from benchlock.api.wire import jobs as wire
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.transfer.network import patience
+from benchlock.artifacts.transfer.session import Answer, Session
+from benchlock.evaluator.dispatch.queue import Fence, MachineId, new_job_id
+from benchlock.evaluator.dispatch.times import Times
 from tests.support.recorded import NOON
 
 LEASE = wire.LeaseOnWire(

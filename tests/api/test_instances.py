@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from api import instances
-from api.instances import require_same_folder, running_service
-from artifacts.errors import RefusedError
-from registry.catalogue.database import open_engine, open_server
+from benchlock.api import instances
+from benchlock.api.instances import require_same_folder, running_service
+from benchlock.artifacts.errors import RefusedError
+from benchlock.registry.catalogue.database import open_engine, open_server
 from tests.support.commands import Commands
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.serving import service

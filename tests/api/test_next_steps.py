@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.cli.main import run
+from benchlock.api.cli.main import run
 from tests.support import tiny
 from tests.support.digits import DIGITS, GRAPH, model, written
 from tests.support.registry_server import free_port

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import api
-from api.cli import output
-from artifacts.errors import InvalidInputError
+from benchlock import api
+from benchlock.api.cli import output
+from benchlock.artifacts.errors import InvalidInputError
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU\n\tä"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU"

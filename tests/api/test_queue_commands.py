@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from api.cli.job_documents import job_named, machine_state, machine_trouble, machine_words
-from api.wire.jobs import machine_of, machine_on_wire
-from artifacts.errors import InvalidInputError
-from evaluator.dispatch.queue import Machine, MachineId
+from benchlock.api.cli.job_documents import job_named, machine_state, machine_trouble, machine_words
+from benchlock.api.wire.jobs import machine_of, machine_on_wire
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.dispatch.queue import Machine, MachineId
 from tests.support.queues import facts
 
 ID = "01kam1v3mz4w0q3d5g7h9j2k4m"

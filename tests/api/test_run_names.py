@@ -7,10 +7,10 @@ import click
 import pytest
 from sqlalchemy import Engine
 
-from api.cli.run_names import complete_run_id
-from artifacts.errors import InvalidInputError
-from evaluator.records.records import Records
-from evaluator.records.runs import new_run_id
+from benchlock.api.cli.run_names import complete_run_id
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import new_run_id
 from tests.support.filled import fill
 from tests.support.recorded import NOON, recorded
 

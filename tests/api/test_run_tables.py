@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from api.cli.claim_tables import print_claims
-from api.cli.compare_command import _all_equivalent, _warn
-from api.cli.comparisons import comparison_document, print_comparison
-from api.cli.run_documents import claim_document, repetition_document, run_document
-from api.cli.run_tables import interval, print_outcome, print_repetition, print_run, print_runs
-from api.cli.runs_commands import runs
-from artifacts.digest import Descriptor, digest_bytes
-from evaluator.claims import Conditions, judge_claims
-from evaluator.comparing import compare_runs
-from evaluator.records.calls import KEY, calls_document
-from evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
-from evaluator.repeating import repeat
-from evaluator.statistics.figures import Calls, Interval, Metric
-from evaluator.statistics.pairing import PairedTests, compare_decisions
-from evaluator.statistics.units import in_unit
-from registry.lockfile import dump
-from registry.manifests.model import Model
+from benchlock.api.cli.claim_tables import print_claims
+from benchlock.api.cli.compare_command import _all_equivalent, _warn
+from benchlock.api.cli.comparisons import comparison_document, print_comparison
+from benchlock.api.cli.run_documents import claim_document, repetition_document, run_document
+from benchlock.api.cli.run_tables import interval, print_outcome, print_repetition, print_run, print_runs
+from benchlock.api.cli.runs_commands import runs
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.evaluator.claims import Conditions, judge_claims
+from benchlock.evaluator.comparing import compare_runs
+from benchlock.evaluator.records.calls import KEY, calls_document
+from benchlock.evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
+from benchlock.evaluator.repeating import repeat
+from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
+from benchlock.evaluator.statistics.pairing import PairedTests, compare_decisions
+from benchlock.evaluator.statistics.units import in_unit
+from benchlock.registry.lockfile import dump
+from benchlock.registry.manifests.model import Model
 from tests.support.recorded import DONE, NOON, recorded
 from tests.support.releases import release
 from tests.support.variants import variant

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from api.cli import run_commands
-from evaluator.records.runs import Run
-from evaluator.runner.wall import WallClock, process_start
+from benchlock.api.cli import run_commands
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.wall import WallClock, process_start
 from tests.api.test_run_tables import LOCK
 from tests.api.test_run_tables import run as recorded_run
 

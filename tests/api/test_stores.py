@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from api.stores import decided, open_store
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import RefusedError
-from artifacts.progress import SILENT
+from benchlock.api.stores import decided, open_store
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.progress import SILENT
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, request, written

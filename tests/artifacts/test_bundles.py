@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.bundles.contents import BundleError, Part, Root
-from artifacts.bundles.reading import open_bundle
-from artifacts.bundles.writing import write_bundle
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from artifacts.memory import MemoryStore
-from artifacts.progress import SILENT
-from artifacts.store import read
-from artifacts.tars import END, header, padding
+from benchlock.artifacts.bundles.contents import BundleError, Part, Root
+from benchlock.artifacts.bundles.reading import open_bundle
+from benchlock.artifacts.bundles.writing import write_bundle
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import read
+from benchlock.artifacts.tars import END, header, padding
 from tests.support.bundled import Document, Files, changed, name_of, packed, unpacked
 
 BLOBS = (b"", b"one", b"another", bytes(3000))

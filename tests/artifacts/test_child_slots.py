@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from artifacts.errors import BusyError
-from artifacts.isolation import calls
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.limits import LimitExceededError, Limits
-from artifacts.isolation.slots import CLAIM, ChildSlots, SlotClaim, find_memory
+from benchlock.artifacts.errors import BusyError
+from benchlock.artifacts.isolation import calls
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.limits import LimitExceededError, Limits
+from benchlock.artifacts.isolation.slots import CLAIM, ChildSlots, SlotClaim, find_memory
 
 GIB: Final = 1 << 30
 FUNCTIONS: Final = "tests.support.isolated"

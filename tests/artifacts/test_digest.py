@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.canonical import canonical
-from artifacts.digest import CHUNK, Descriptor, describe, digest_bytes, from_hex, parse_digest, to_hex
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import CHUNK, Descriptor, describe, digest_bytes, from_hex, parse_digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError
 
 # FIPS 180-2, appendix B.1
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.bundles.contents import Part, Root
-from artifacts.bundles.writing import write_bundle
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.drafts import new_file
-from artifacts.memory import MemoryStore
-from artifacts.progress import SILENT, Advance
-from artifacts.store import copy_out
+from benchlock.artifacts.bundles.contents import Part, Root
+from benchlock.artifacts.bundles.writing import write_bundle
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.drafts import new_file
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.progress import SILENT, Advance
+from benchlock.artifacts.store import copy_out
 
 ONE, OTHER = os.urandom(2_500_000), os.urandom(1_500_000)
 

@@ -16,12 +16,12 @@ from typing import BinaryIO
 
 import pytest
 
-from artifacts.digest import digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.fetching import OpenedAt, fetch
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from artifacts.store import BlobStore, verify
+from benchlock.artifacts.digest import digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.fetching import OpenedAt, fetch
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.store import BlobStore, verify
 from tests.support.web import CERTIFICATE, File, serving
 
 CONTENT = random.Random(5).randbytes(3_000_000)
@@ -160,9 +160,9 @@ TARGETS = (3_000_000, 6_000_000, 9_000_000)
 FETCH = """
 import sys
 from pathlib import Path
-from artifacts.digest import from_hex
-from artifacts.local import LocalStore
-from artifacts.sources import HttpsSource, fetch_file
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.sources import HttpsSource, fetch_file
 fetch_file(HttpsSource(sys.argv[1]), from_hex(sys.argv[2]), LocalStore(Path(sys.argv[3])), name="x")
 """
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import Server, parse_server
-from artifacts.http.store import HttpStore
-from artifacts.store import BlobNotFoundError
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import Server, parse_server
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.store import BlobNotFoundError
 from tests.support import web
 
 CONTENT = b"weights"

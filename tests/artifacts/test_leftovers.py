@@ -11,13 +11,13 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from artifacts.leftovers import RemovedFiles, new_draft, remove_dead_drafts
-from artifacts.local import LocalStore
+from benchlock.artifacts.leftovers import RemovedFiles, new_draft, remove_dead_drafts
+from benchlock.artifacts.local import LocalStore
 
 KILLED = """
 import io, os, signal, sys
 from pathlib import Path
-from artifacts.local import LocalStore
+from benchlock.artifacts.local import LocalStore
 
 class Endless(io.RawIOBase):
     left = 5

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts.errors import InvalidInputError
-from artifacts.limits import TooLongError, check_count, check_document, check_text, shorten, truncate
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.limits import TooLongError, check_count, check_document, check_text, shorten, truncate
 
 
 def test_a_text_is_measured_in_bytes() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.oci.documents import (
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.oci.documents import (
     DOCKER_MANIFEST,
     EMPTY_CONTENT,
     MANIFEST,

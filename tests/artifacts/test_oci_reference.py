@@ -2,9 +2,9 @@
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.oci.reference import Reference, Repository, parse_reference, parse_repository
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.oci.reference import Reference, Repository, parse_reference, parse_repository
 
 DIGEST = digest_bytes(b"manifest")
 

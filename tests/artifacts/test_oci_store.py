@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import IntegrityError, RefusedError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import MANIFEST, OciManifest, decode, encode
-from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.store import CLAIM, OciStore
-from artifacts.store import BlobNotFoundError, bring, verify
-from artifacts.trees import put_tree, verify_tree
-from registry.catalogue.catalogue import Catalogue
-from registry.collection import collect
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.documents import MANIFEST, OciManifest, decode, encode
+from benchlock.artifacts.oci.mirrored import MirroredRepository
+from benchlock.artifacts.oci.store import CLAIM, OciStore
+from benchlock.artifacts.store import BlobNotFoundError, bring, verify
+from benchlock.artifacts.trees import put_tree, verify_tree
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.collection import collect
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
 
@@ -298,12 +298,12 @@ def test_what_is_brought_is_at_hand_and_what_cannot_be_is_named_by_who_reads_it(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from artifacts.local import LocalStore
-from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.reference import parse_repository
-from artifacts.oci.store import OciStore
-from artifacts.store import verify
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.oci.mirrored import MirroredRepository
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.reference import parse_repository
+from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.store import verify
 
 repository, home = parse_repository(sys.argv[1]), Path(sys.argv[2])
 remote = OciStore(RegistryClient(repository), home / "lock")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts.plurals import count_of
+from benchlock.artifacts.plurals import count_of
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])

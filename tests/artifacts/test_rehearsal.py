@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import IntegrityError
-from artifacts.fetching import fetch
-from artifacts.local import LocalStore
-from artifacts.rehearsal import rehearsing
-from artifacts.store import BlobNotFoundError, read
-from artifacts.trees import put_tree, verify_tree
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.fetching import fetch
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.rehearsal import rehearsing
+from benchlock.artifacts.store import BlobNotFoundError, read
+from benchlock.artifacts.trees import put_tree, verify_tree
 
 REMOTE = b"from elsewhere"
 

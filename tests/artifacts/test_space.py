@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts import space
-from artifacts.digest import Digest, digest_bytes
-from artifacts.holds import BLOCK, FolderHolds
-from artifacts.local import LocalStore
-from artifacts.quotas import UnnamedBytesError, UnnamedQuota
-from artifacts.space import DiskReserve, LowSpaceError, Space, default_reserve
-from artifacts.uploads import Bounds, Uploads
+from benchlock.artifacts import space
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.holds import BLOCK, FolderHolds
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.quotas import UnnamedBytesError, UnnamedQuota
+from benchlock.artifacts.space import DiskReserve, LowSpaceError, Space, default_reserve
+from benchlock.artifacts.uploads import Bounds, Uploads
 
 ME, YOU = "token/me", "token/you"
 GIB = 1 << 30

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.progress import Advance
-from artifacts.store import read
-from artifacts.trees import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import Advance
+from benchlock.artifacts.store import read
+from benchlock.artifacts.trees import (
     TreeEntry,
     check_collisions,
     check_path,
@@ -409,8 +409,8 @@ def test_a_small_listing_costs_little_memory() -> None:
 
 def test_a_listing_of_any_size_is_not_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     blob = store.put(io.BytesIO(b"[" + b" " * 200 + b"]"))
-    monkeypatch.setattr("artifacts.trees.LARGEST_LISTING", 100)
-    monkeypatch.setattr("artifacts.trees.read", None)
+    monkeypatch.setattr("benchlock.artifacts.trees.LARGEST_LISTING", 100)
+    monkeypatch.setattr("benchlock.artifacts.trees.read", None)
     with pytest.raises(InvalidInputError, match="it has 202 bytes, more than 100"):
         read_tree(store, Descriptor(blob.digest, 0), name="tree/")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import IntegrityError
-from artifacts.holds import SECONDS, FolderHolds
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from artifacts.pieces import TooLargeError
-from artifacts.store import BlobStore, verify
-from artifacts.uploads import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.holds import SECONDS, FolderHolds
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.pieces import TooLargeError
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.artifacts.uploads import (
     Bounds,
     OutOfPlaceError,
     TooManyUploadsError,
@@ -37,8 +37,8 @@ ME, YOU = "me", "you"
 TAKES_HALF = """
 import os, signal, sys
 from pathlib import Path
-from artifacts.local import LocalStore
-from artifacts.uploads import Uploads
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.uploads import Uploads
 
 uploads = Uploads(Path(sys.argv[1]) / "uploads", LocalStore(Path(sys.argv[1])))
 upload = uploads.begin("me")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifacts.urls import is_public
+from benchlock.artifacts.urls import is_public
 
 
 @pytest.mark.parametrize(

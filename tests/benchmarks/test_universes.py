@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import UnknownNameError
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.locking import question_of
+from benchlock.registry.manifests import parse_published
+from benchlock.registry.manifests.identity import content as content_of
+from benchlock.registry.requests import parse_request
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import Resolution, resolve
 from benchmarks.resolving import index, plain
 from benchmarks.resolving.documents import content, request
 from benchmarks.resolving.filling import DATABASE, PUBLISHED_AT, fill
 from benchmarks.resolving.measuring import environment, run
 from benchmarks.resolving.universes import ANY, Ask, Universe, version
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.locking import question_of
-from registry.manifests import parse_published
-from registry.manifests.identity import content as content_of
-from registry.requests import parse_request
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.resolver import Resolution, resolve
 from tests.support.commands import Commands
 from tests.support.digits import written
 

@@ -7,14 +7,14 @@ from threading import Barrier, Event
 import pytest
 from sqlalchemy import Engine
 
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import place_of
-from registry.catalogue.entries import Entry, Provenance, VersionTakenError
-from registry.manifests import Manifest
-from registry.manifests.identity import reference_of
-from registry.names import Name, Reference
-from registry.resolution.candidates import EVERY, Population
-from registry.versions import parse_version
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import place_of
+from benchlock.registry.catalogue.entries import Entry, Provenance, VersionTakenError
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.names import Name, Reference
+from benchlock.registry.resolution.candidates import EVERY, Population
+from benchlock.registry.versions import parse_version
 from tests.support.postgresql import open_any
 from tests.support.publishing import manifest
 from tests.support.universe import candidates

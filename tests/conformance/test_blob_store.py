@@ -12,19 +12,19 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
-from artifacts.fetching import fetch
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import parse_server
-from artifacts.http.store import HttpStore
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from artifacts.mirrored import MirroredStore
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.store import OciStore
-from artifacts.store import BlobNotFoundError, BlobStore, read, verify
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.fetching import fetch
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.mirrored import MirroredStore
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.mirrored import MirroredRepository
+from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.store import BlobNotFoundError, BlobStore, read, verify
 from tests.support.registry_server import RegistryServer
 from tests.support.serving import Served, service
 

@@ -27,22 +27,22 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Connection, Engine, func, select, update
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from evaluator.dispatch.matching import MachineFacts, Wants
-from evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.states import Ended
-from evaluator.dispatch.tables import eligible, job_results, lease_slots, leases, machines
-from evaluator.records.records import Records, record_end
-from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, new_run_id
-from evaluator.records.tables import open_runs
-from registry.access.actors import Actor, acting_as
-from registry.access.errors import ForbiddenError
-from registry.access.log import Log
-from registry.access.scopes import Scopes
-from registry.access.tokens import TokenId, Tokens
-from registry.catalogue.database import open_engine, open_server, reading, writing
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from benchlock.evaluator.dispatch.matching import MachineFacts, Wants
+from benchlock.evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.dispatch.states import Ended
+from benchlock.evaluator.dispatch.tables import eligible, job_results, lease_slots, leases, machines
+from benchlock.evaluator.records.records import Records, record_end
+from benchlock.evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, new_run_id
+from benchlock.evaluator.records.tables import open_runs
+from benchlock.registry.access.actors import Actor, acting_as
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.log import Log
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.tokens import TokenId, Tokens
+from benchlock.registry.catalogue.database import open_engine, open_server, reading, writing
 from tests.support.postgresql import PostgresServer
 from tests.support.queue_model import QueueModel
 from tests.support.queues import (
@@ -231,7 +231,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other_from_its_end(
 
     bench.clock.time += TIMES.lease + 1
     with monkeypatch.context() as patch:
-        patch.setattr("evaluator.dispatch.ending.record_end", broken)
+        patch.setattr("benchlock.evaluator.dispatch.ending.record_end", broken)
         assert [bench.queue.job(job).state for job in jobs] == ["leased", "delayed"]
         assert [bench.outcome(run) for run in runs] == [None, "abandoned"]
     bench.clock.time += TIMES.lease + 1
@@ -242,7 +242,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other_from_its_end(
 def test_leases_that_are_over_end_a_few_at_a_time_until_none_is_left(
     database: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluator.dispatch.ending.AT_ONCE", 1)
+    monkeypatch.setattr("benchlock.evaluator.dispatch.ending.AT_ONCE", 1)
     clock = Ticking()
     queue = queue_of(database, clock)
     for number in (1, 2):
@@ -776,7 +776,7 @@ def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) 
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.dispatch.owners.MOST_OWNED", 2)
+    monkeypatch.setattr("benchlock.evaluator.dispatch.owners.MOST_OWNED", 2)
     with acting_as(MINE):
         bench.enrol(1, 2, 1)
         with pytest.raises(RefusedError, match="2 machines already"):
@@ -800,7 +800,7 @@ def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes
 
 
 def test_a_token_has_so_many_queued_jobs_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.dispatch.admitting.MOST_WAITING", 2)
+    monkeypatch.setattr("benchlock.evaluator.dispatch.admitting.MOST_WAITING", 2)
     with acting_as(MINE):
         bench.enrol(1)
         first = wish()

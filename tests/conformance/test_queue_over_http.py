@@ -8,17 +8,17 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import Engine
 
-from api.client.conversation import Conversation
-from api.client.queue import HttpQueue
-from api.http.app import create_app
-from api.http.settings import VERSION, Settings
-from api.wiring import Registry
-from artifacts.http.client import session_with
-from artifacts.http.server import parse_server
-from artifacts.local import LocalStore
-from evaluator.dispatch.queue import Queue
-from evaluator.evidence.examination import Examiner
-from registry.catalogue.catalogue import Catalogue
+from benchlock.api.client.conversation import Conversation
+from benchlock.api.client.queue import HttpQueue
+from benchlock.api.http.app import create_app
+from benchlock.api.http.settings import VERSION, Settings
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.http.client import session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.dispatch.queue import Queue
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
 from tests.conformance.test_queue import Bench
 from tests.support.recorded import NOON
@@ -56,9 +56,9 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Bench(database)
     behind = made.queue
     for resource in ("jobs", "leases", "held"):
-        monkeypatch.setattr(f"api.http.routes.{resource}.open_queue", lambda _: behind)
+        monkeypatch.setattr(f"benchlock.api.http.routes.{resource}.open_queue", lambda _: behind)
     for check in ("check_begun", "check_ended"):
-        monkeypatch.setattr(f"api.http.routes.leases.{check}", lambda *_: None)
+        monkeypatch.setattr(f"benchlock.api.http.routes.leases.{check}", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
     catalogue = Catalogue(database, lambda: NOON)

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from api.client.embedded import EmbeddedRegistry
-from api.client.opening import open_remote
-from api.client.registry import Registry
-from api.wiring import open_registry
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
-from artifacts.progress import SILENT
-from artifacts.store import read
-from evaluator.bundles import create_bundle
-from evaluator.records.runs import RunEnd, RunEndedError, RunStart, new_run_id
-from evaluator.runner.host import this_host
-from registry.catalogue.entries import Provenance, VersionTakenError
-from registry.lockfile import load
-from registry.locking import preferences_of
-from registry.locks import drafted
-from registry.manifests.identity import content, manifest_digest, reference_of
-from registry.names import parse_name, parse_reference
-from registry.requests import Request
-from registry.resolution.conflicts import ConflictError
+from benchlock.api.client.embedded import EmbeddedRegistry
+from benchlock.api.client.opening import open_remote
+from benchlock.api.client.registry import Registry
+from benchlock.api.wiring import open_registry
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import read
+from benchlock.evaluator.bundles import create_bundle
+from benchlock.evaluator.records.runs import RunEnd, RunEndedError, RunStart, new_run_id
+from benchlock.evaluator.runner.host import this_host
+from benchlock.registry.catalogue.entries import Provenance, VersionTakenError
+from benchlock.registry.lockfile import load
+from benchlock.registry.locking import preferences_of
+from benchlock.registry.locks import drafted
+from benchlock.registry.manifests.identity import content, manifest_digest, reference_of
+from benchlock.registry.names import parse_name, parse_reference
+from benchlock.registry.requests import Request
+from benchlock.registry.resolution.conflicts import ConflictError
 from tests.support.locks import request as request_with
 from tests.support.serving import service
 from tests.support.variants import variant

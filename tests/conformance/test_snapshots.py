@@ -13,14 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine, reading
-from registry.catalogue.entries import Provenance
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.names import KINDS, Kind, Name, Reference
-from registry.ranges import Range
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
-from registry.versions import key, parse_version
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine, reading
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.names import KINDS, Kind, Name, Reference
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import (
+    STATUSES,
+    Candidate,
+    Environments,
+    Need,
+    Population,
+    Snapshot,
+    Status,
+)
+from benchlock.registry.versions import key, parse_version
 from tests.support.publishing import manifest
 from tests.support.random_universes import DEVICES, TEXTS, VERSIONS, universes
 from tests.support.universe import Universe, candidates

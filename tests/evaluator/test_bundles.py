@@ -11,33 +11,33 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from artifacts.bundles.contents import BundleError
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.store import OciStore
-from artifacts.progress import SILENT
-from artifacts.store import BlobStore, verify
-from artifacts.store import read as read_blob
-from evaluator import harness_releases
-from evaluator.bundles import Imported, import_bundle
-from evaluator.evidence.status import REPORTED_FIELDS
-from evaluator.inventory import Inventory, damage
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.records import Records
-from evaluator.records.runs import Run
-from migrations.schema import METADATA
-from registry.bundled import not_brought
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import reading
-from registry.catalogue.entries import Provenance
-from registry.collection import collect
-from registry.lockfile import LockedPlatform, dump, load, read
-from registry.manifests import parse_published, plain
+from benchlock.artifacts.bundles.contents import BundleError
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.mirrored import MirroredRepository
+from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import BlobStore, verify
+from benchlock.artifacts.store import read as read_blob
+from benchlock.evaluator import harness_releases
+from benchlock.evaluator.bundles import Imported, import_bundle
+from benchlock.evaluator.evidence.status import REPORTED_FIELDS
+from benchlock.evaluator.inventory import Inventory, damage
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.bundled import not_brought
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.collection import collect
+from benchlock.registry.lockfile import LockedPlatform, dump, load, read
+from benchlock.registry.manifests import parse_published, plain
 from tests.support.bundled import (
     NOON,
     OTHER_PLATFORM,

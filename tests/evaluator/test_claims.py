@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from artifacts.memory import MemoryStore
-from evaluator.claims import Conditions, Judged, claims_of, judge_claims
-from evaluator.records.calls import KEY, calls_document
-from evaluator.repeating import _figures
-from evaluator.statistics.figures import Calls, Interval, Metric
-from registry.lockfile import LockedDataset
-from registry.manifests.identity import content
-from registry.manifests.model import Claim, ClaimDataset, Model
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.evaluator.claims import Conditions, Judged, claims_of, judge_claims
+from benchlock.evaluator.records.calls import KEY, calls_document
+from benchlock.evaluator.repeating import _figures
+from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
+from benchlock.registry.lockfile import LockedDataset
+from benchlock.registry.manifests.identity import content
+from benchlock.registry.manifests.model import Claim, ClaimDataset, Model
 from tests.support.recorded import DONE, recorded
 from tests.support.releases import release
 from tests.support.variants import variant

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artifacts.errors import InvalidInputError, RefusedError
-from evaluator.comparing import (
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.comparing import (
     Comparison,
     LockedRun,
     balanced_orders,
@@ -21,12 +21,12 @@ from evaluator.comparing import (
     interleave,
     shared_margins,
 )
-from evaluator.records.calls import calls_document
-from evaluator.records.runs import Run
-from evaluator.statistics.figures import Calls
-from evaluator.statistics.pairing import PairedTests
-from evaluator.statistics.repeats import ROUND_DRIFT
-from registry.lockfile import Lock
+from benchlock.evaluator.records.calls import calls_document
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.figures import Calls
+from benchlock.evaluator.statistics.pairing import PairedTests
+from benchlock.evaluator.statistics.repeats import ROUND_DRIFT
+from benchlock.registry.lockfile import Lock
 from tests.support.recorded import DONE, metric, recorded
 from tests.support.variants import variant
 

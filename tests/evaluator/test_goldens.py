@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from msgspec import convert, structs
 
-from artifacts.canonical import canonical
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from evaluator.goldens import Answered, answered, claimed_top1, doubt, sample_dataset, suggested_tolerance
-from registry.drafts import read_draft
-from registry.manifests import Dataset, Model, parse_published
-from registry.manifests.model import Claim, ClaimDataset, Output
-from registry.publishing import take
-from registry.samples import check_fed
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.goldens import Answered, answered, claimed_top1, doubt, sample_dataset, suggested_tolerance
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.manifests import Dataset, Model, parse_published
+from benchlock.registry.manifests.model import Claim, ClaimDataset, Output
+from benchlock.registry.publishing import take
+from benchlock.registry.samples import check_fed
 
 PORTS: dict[str, dict[str, Any]] = {
     "image": {"layout": "NHWC", "shape": [None, 8, 8, 1], "steps": [{"decode": {"color": "L", "exif": "ignore"}}]},

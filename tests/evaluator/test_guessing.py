@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from api.cli.runs_commands import answer_document, print_answer
-from artifacts.memory import MemoryStore
-from evaluator.guessing import find_guessing
-from evaluator.records.runs import Run
-from evaluator.statistics.figures import Interval, Metric
-from registry.manifests import Model
-from registry.manifests.identity import content
+from benchlock.api.cli.runs_commands import answer_document, print_answer
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.evaluator.guessing import find_guessing
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.manifests import Model
+from benchlock.registry.manifests.identity import content
 from tests.support.recorded import DONE, recorded
 from tests.support.variants import variant
 

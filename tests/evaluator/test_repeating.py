@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from evaluator.records.runs import Run
-from evaluator.repeating import Repetition, check_wanted, repeat
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.repeating import Repetition, check_wanted, repeat
 from tests.support.recorded import DONE, metric, recorded
 from tests.support.variants import variant
 

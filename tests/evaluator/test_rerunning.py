@@ -12,15 +12,15 @@ import pytest
 from safetensors.numpy import save_file
 from sqlalchemy import Engine, insert, text
 
-from artifacts.digest import Descriptor
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from evaluator import rerunning
-from evaluator.evidence.status import EvidenceStatus
-from evaluator.records.records import Records
-from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
-from evaluator.records.verdicts import Sides
-from evaluator.rerunning import (
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator import rerunning
+from benchlock.evaluator.evidence.status import EvidenceStatus
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
+from benchlock.evaluator.records.verdicts import Sides
+from benchlock.evaluator.rerunning import (
     PREDICTIONS,
     LatestRun,
     find_latest_done,
@@ -29,10 +29,10 @@ from evaluator.rerunning import (
     judge_reruns,
     repeat_rerun,
 )
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
-from registry.lockfile import Lock
-from registry.manifests.identity import content
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests.identity import content
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.releases import release
 from tests.support.variants import variant

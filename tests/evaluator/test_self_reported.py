@@ -8,27 +8,27 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.cli.comparisons import comparison_document, print_comparison
-from api.cli.run_documents import claim_document, run_document
-from api.cli.run_tables import print_outcome, print_runs
-from api.wire.runs import run_of, run_on_wire
-from api.wire.verdicts import comparison_on_wire
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import InvalidInputError
-from evaluator.claims import judge_claims
-from evaluator.comparing import compare_runs, interleave
-from evaluator.records.calls import calls_document
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.predictions import Agreed
-from evaluator.records.runs import CALLS, SELF_REPORTED, Isolation, Run
-from evaluator.records.verdicts import Sides, judge
-from evaluator.repeating import repeat
-from evaluator.runner.trust import check_probes, check_times, overrun, self_reported
-from evaluator.statistics.figures import Calls, Interval, Metric
-from evaluator.statistics.samples import Samples
-from evaluator.statistics.timing import Performance, Phases
-from registry.lockfile import Lock
-from registry.manifests.model import Model
+from benchlock.api.cli.comparisons import comparison_document, print_comparison
+from benchlock.api.cli.run_documents import claim_document, run_document
+from benchlock.api.cli.run_tables import print_outcome, print_runs
+from benchlock.api.wire.runs import run_of, run_on_wire
+from benchlock.api.wire.verdicts import comparison_on_wire
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.claims import judge_claims
+from benchlock.evaluator.comparing import compare_runs, interleave
+from benchlock.evaluator.records.calls import calls_document
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.predictions import Agreed
+from benchlock.evaluator.records.runs import CALLS, SELF_REPORTED, Isolation, Run
+from benchlock.evaluator.records.verdicts import Sides, judge
+from benchlock.evaluator.repeating import repeat
+from benchlock.evaluator.runner.trust import check_probes, check_times, overrun, self_reported
+from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
+from benchlock.evaluator.statistics.samples import Samples
+from benchlock.evaluator.statistics.timing import Performance, Phases
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests.model import Model
 from tests.support.recorded import DONE, METRICS, metric, recorded
 from tests.support.releases import release
 from tests.support.variants import variant

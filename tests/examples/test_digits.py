@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchlock.registry.manifests import Dataset, Model, read_authored
+from benchlock.registry.requests import read_request
 from examples.digits.idx import read_idx, write_idx
-from registry.manifests import Dataset, Model, read_authored
-from registry.requests import read_request
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"

@@ -1,6 +1,7 @@
-"""What ships: every module of the five packages, and nothing else."""
+"""What ships: one package, with every module of its five folders, and nothing else."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -25,8 +26,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         text=True,
     ).stdout
     for name in listing.splitlines():
-        if (ROOT / name).is_file() and name.split("/")[0] in (
+        if (ROOT / name).exists() and name.split("/")[0] in (
             *PACKAGES,
+            "benchlock",
             "tests",
             "pyproject.toml",
             "setup.py",
@@ -35,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         ):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
+            shutil.copy(ROOT / name, target, follow_symlinks=False)
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source],
         env={**os.environ, "BENCHLOCK_COMMIT": COMMIT},
@@ -45,21 +47,47 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    expected = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+def test_the_wheel_holds_one_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    expected = modules | {"__init__.py", "__main__.py", "py.typed", "api/commit.txt"}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == expected | {"api/commit.txt"}
+    assert shipped == {f"benchlock/{name}" for name in expected}
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["list"]])
+def test_a_user_may_have_folders_with_the_names_of_the_parts(
+    wheel: zipfile.ZipFile, tmp_path: Path, words: list[str]
+) -> None:
+    site, project = tmp_path / "site", tmp_path / "project"
+    wheel.extractall(site)
+    for name in (*PACKAGES, "tests"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("raise RuntimeError('this is the user's own package')\n")
+    environment = os.environ | {"PYTHONPATH": f".:{site}", "BENCHLOCK_REGISTRY": str(tmp_path / "registry")}
+    create = [sys.executable, "-m", "benchlock", "db", "create"]
+    assert subprocess.run(create, cwd=project, env=environment, capture_output=True, check=False).returncode == 0
+    code = "import benchlock, runpy; print(benchlock.__file__); runpy.run_module('benchlock', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(site / "benchlock" / "__init__.py"))
 
 
 def test_the_wheel_says_of_which_commit_it_is(wheel: zipfile.ZipFile) -> None:
-    assert wheel.read("api/commit.txt").decode() == f"{COMMIT}\n"
+    assert wheel.read("benchlock/api/commit.txt").decode() == f"{COMMIT}\n"
+
+
+def test_the_top_level_of_an_environment_gets_one_name(wheel: zipfile.ZipFile) -> None:
+    top = next(name for name in wheel.namelist() if name.endswith("top_level.txt"))
+    assert wheel.read(top).decode().split() == ["benchlock"]
 
 
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     names = {name.split(".dist-info/")[1] for name in wheel.namelist() if ".dist-info/" in name}
     assert names == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
     entry_points = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert wheel.read(entry_points).decode() == "[console_scripts]\nbenchlock = api.cli.main:main\n"
+    assert wheel.read(entry_points).decode() == "[console_scripts]\nbenchlock = benchlock.api.cli.main:main\n"
 
 
 @pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "example.txt", "bench.txt"])

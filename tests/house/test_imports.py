@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api.wiring import open_registry
-from registry.lockfile import dump
+from benchlock.api.wiring import open_registry
+from benchlock.registry.lockfile import dump
 from tests.support.locks import REQUEST
 from tests.support.variants import variant
 
@@ -30,9 +30,9 @@ HEAVY = (
 NOT_FOR_ANSWERS = {
     *HEAVY,
     "alembic",
-    "api.http",
-    "evaluator.runner.engine",
-    "evaluator.statistics.metrics",
+    "benchlock.api.http",
+    "benchlock.evaluator.runner.engine",
+    "benchlock.evaluator.statistics.metrics",
     "granian",
     "greenlet",
     "httpx",
@@ -51,7 +51,7 @@ NOT_FOR_ANSWERS = {
     "typer",
 }
 """What no command needs that only reads the catalogue and the store: each of them would be felt at every start."""
-NOT_FOR_READING = {"evaluator.harness_archive", "packaging.pylock"}
+NOT_FOR_READING = {"benchlock.evaluator.harness_archive", "packaging.pylock"}
 """What making a lock needs, and nothing before it."""
 OWNED = (
     *HEAVY,
@@ -69,22 +69,25 @@ SEVERAL_OWNERS = {"httpx": 2}
 """A source asks strangers, each once, at an address that was looked at; a registry's client keeps its connections."""
 
 
+def absolute_imports(path: Path) -> set[str]:
+    """The modules that a file imports by their full name, at the top or inside a function."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    return names
+
+
 def importers(library: str) -> set[str]:
     """The modules that import ``library``, at the top or inside a function."""
-    found = set()
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = (
-                    [alias.name for alias in node.names]
-                    if isinstance(node, ast.Import)
-                    else [node.module or ""]
-                    if isinstance(node, ast.ImportFrom) and not node.level
-                    else []
-                )
-                if any(name.split(".")[0] == library for name in names):
-                    found.add(str(path.relative_to(ROOT)))
-    return found
+    return {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if any(name.split(".")[0] == library for name in absolute_imports(path))
+    }
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -92,6 +95,18 @@ def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_parts_are_imported_from_the_package_alone() -> None:
+    """The folders lie at the top of the repository, so that ``import registry`` would work there, and nowhere else."""
+    folders = (*PACKAGES, "benchmarks", "examples", "tests")
+    others = {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if any(name.split(".")[0] in PACKAGES for name in absolute_imports(path))
+    }
+    assert others == set()
 
 
 @pytest.mark.parametrize("library", OWNED)
@@ -106,7 +121,7 @@ def test_the_service_alone_knows_what_serves_it(library: str) -> None:
 
 def test_the_registry_and_the_artifacts_load_nothing_heavy() -> None:
     modules = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(("benchlock", *path.relative_to(ROOT).with_suffix("").parts))
         for package in ("artifacts", "registry")
         for path in (ROOT / package).rglob("*.py")
         if path.name not in ("__init__.py", "__main__.py")
@@ -115,12 +130,14 @@ def test_the_registry_and_the_artifacts_load_nothing_heavy() -> None:
 
 
 def test_the_version_is_answered_without_any_library() -> None:
-    loaded = loaded_by("import sys; sys.argv = ['benchlock', '--version']; from api.cli.main import main; main()")
+    loaded = loaded_by(
+        "import sys; sys.argv = ['benchlock', '--version']; from benchlock.api.cli.main import main; main()"
+    )
     assert loaded.isdisjoint({"click", "rich", "sqlalchemy", "msgspec", "numpy", "docker", "alembic", "scipy"})
 
 
 def test_help_loads_no_database_and_no_engine() -> None:
-    loaded = loaded_by("from api.cli.main import run; run(['--help'])")
+    loaded = loaded_by("from benchlock.api.cli.main import run; run(['--help'])")
     assert loaded.isdisjoint({"sqlalchemy", "numpy", "docker", "alembic", "scipy", "litestar", "httpx"})
 
 
@@ -145,7 +162,8 @@ def test_an_answer_loads_no_more_than_it_needs(words: str, desk: Path) -> None:
     arguments = ["--registry", str(desk / "registry"), *words.split()]
     expected = 3 if "unanswered" in words else 0
     loaded = loaded_by(
-        f"import os; from api.cli.main import run; os.chdir({str(desk)!r}); assert run({arguments}) == {expected}"
+        f"import os; from benchlock.api.cli.main import run; os.chdir({str(desk)!r})\n"
+        f"assert run({arguments}) == {expected}"
     )
     assert "sqlalchemy" in loaded
     assert loaded & (NOT_FOR_ANSWERS | (set() if words in MAKING else NOT_FOR_READING)) == set()
@@ -153,15 +171,15 @@ def test_an_answer_loads_no_more_than_it_needs(words: str, desk: Path) -> None:
 
 def test_a_command_loads_the_module_of_no_other(desk: Path) -> None:
     loaded = loaded_by(
-        f"from api.cli.main import run; assert run(['--registry', {str(desk / 'registry')!r}, 'list']) == 0"
+        f"from benchlock.api.cli.main import run; assert run(['--registry', {str(desk / 'registry')!r}, 'list']) == 0"
     )
-    assert {name for name in loaded if name.startswith("api.cli.") and name.endswith("_commands")} == {
-        "api.cli.artifacts_commands"
+    assert {name for name in loaded if name.startswith("benchlock.api.cli.") and name.endswith("_commands")} == {
+        "benchlock.api.cli.artifacts_commands"
     }
 
 
-FROZEN = "migrations.frozen"
-RFC_8785 = {"artifacts.canonical", "artifacts.errors"}
+FROZEN = "benchlock.migrations.frozen"
+RFC_8785 = {"benchlock.artifacts.canonical", "benchlock.artifacts.errors"}
 """Canonical JSON, which is the same for ever."""
 
 
@@ -174,7 +192,7 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative imports are not looked at"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.split(".")[0] in PACKAGES}
+    return {name for name in names if name.split(".")[0] == "benchlock"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "migrations/versions").glob("*.py")), ids=lambda path: path.stem)

@@ -7,14 +7,14 @@ from alembic import command
 from sqlalchemy import Engine, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from migrations import HEAD, configure, revision, upgrade
-from migrations.schema import METADATA
-from registry.catalogue.database import reading, writing
-from registry.catalogue.guards import guards, missing
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.catalogue.tables import environments
-from registry.ranges import Range
-from registry.resolution.candidates import Environments, Population
+from benchlock.migrations import HEAD, configure, revision, upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.guards import guards, missing
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.tables import environments
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import Environments, Population
 from tests.support.publishing import rows_of
 from tests.support.universe import candidates
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, Table, text
 
-from migrations.schema import METADATA
-from registry.catalogue.database import writing
-from registry.catalogue.guards import missing, triggers
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.guards import missing, triggers
 from tests.support.rows import CHILDREN_FIRST, GUARDS, MUTABLE, SEALED, TABLES, joining, over, row
 
 

@@ -11,10 +11,10 @@ import pytest
 from psycopg import sql
 from sqlalchemy import Engine, Table, text
 
-from evaluator.records.tables import runs
-from migrations.schema import METADATA
-from registry.catalogue.database import open_server, writing
-from registry.catalogue.guards import missing, triggers
+from benchlock.evaluator.records.tables import runs
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import open_server, writing
+from benchlock.registry.catalogue.guards import missing, triggers
 from tests.support.postgresql import PostgresServer
 from tests.support.rows import EVERY, GUARDS, SEALED, TABLES, joining, over, row
 

@@ -10,20 +10,20 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from artifacts.errors import UnavailableError
-from migrations import HEAD, configure, revision, upgrade
-from migrations.check import check
-from migrations.schema import METADATA
-from registry.catalogue.database import open_engine, reading, writing
-from registry.catalogue.guards import guards, missing
-from registry.catalogue.sqlite import BUSY_TIMEOUT_MS
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.migrations import HEAD, configure, revision, upgrade
+from benchlock.migrations.check import check
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import open_engine, reading, writing
+from benchlock.registry.catalogue.guards import guards, missing
+from benchlock.registry.catalogue.sqlite import BUSY_TIMEOUT_MS
 from tests.support.postgresql import open_any
 
 both = pytest.mark.databases
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADE = """
 import sys
-from migrations import upgrade
+from benchlock.migrations import upgrade
 from tests.support.postgresql import open_any
 engine = open_any(sys.argv[1])
 upgrade(engine)

@@ -6,16 +6,16 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, Table, func, inspect, select, text, update
 
-from api.databases import check
-from artifacts.limits import REASON, TooLongError
-from evaluator.dispatch.tables import jobs
-from evaluator.records.tables import run_ends
-from migrations import configure, upgrade
-from migrations.schema import METADATA
-from migrations.text_limits import text_limits
-from registry.catalogue.database import reading, writing
-from registry.catalogue.statements import spelled
-from registry.catalogue.text_limits import missing, triggers
+from benchlock.api.databases import check
+from benchlock.artifacts.limits import REASON, TooLongError
+from benchlock.evaluator.dispatch.tables import jobs
+from benchlock.evaluator.records.tables import run_ends
+from benchlock.migrations import configure, upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.migrations.text_limits import text_limits
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.statements import spelled
+from benchlock.registry.catalogue.text_limits import missing, triggers
 from tests.support.rows import EVERY, row
 
 both = pytest.mark.databases

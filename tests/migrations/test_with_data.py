@@ -9,18 +9,18 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, select, text
 
-from artifacts.digest import digest_bytes
-from evaluator.records.hidings import insert_hiding
-from evaluator.records.runs import RunId
-from migrations import HEAD, configure, revision, upgrade
-from migrations.schema import METADATA
-from registry.access.log import note
-from registry.catalogue.chain import Head, chain_entry, record_kinds, walk_chain
-from registry.catalogue.database import reading, writing
-from registry.catalogue.guards import guards, missing
-from registry.catalogue.integrity import check_database
-from registry.catalogue.statements import spelled
-from registry.catalogue.tables import record_chain
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.records.hidings import insert_hiding
+from benchlock.evaluator.records.runs import RunId
+from benchlock.migrations import HEAD, configure, revision, upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.chain import Head, chain_entry, record_kinds, walk_chain
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.guards import guards, missing
+from benchlock.registry.catalogue.integrity import check_database
+from benchlock.registry.catalogue.statements import spelled
+from benchlock.registry.catalogue.tables import record_chain
 from tests.support.rows import EVERY, row
 
 DERIVED = {"environments"}

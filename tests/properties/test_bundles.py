@@ -16,19 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
-from artifacts.errors import BenchlockError
-from artifacts.memory import MemoryStore
-from artifacts.progress import SILENT
-from evaluator.bundles import import_bundle
-from evaluator.records.documents import encode_run
-from evaluator.records.records import Records
-from registry import toml
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.collection import collect
-from registry.lockfile import lock_id
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.bundles import import_bundle
+from benchlock.evaluator.records.documents import encode_run
+from benchlock.evaluator.records.records import Records
+from benchlock.registry import toml
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.collection import collect
+from benchlock.registry.lockfile import lock_id
 from tests.support.bundled import Files, bundled, name_of, packed, unpacked
 
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)

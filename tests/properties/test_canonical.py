@@ -7,8 +7,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts.canonical import canonical
-from artifacts.errors import InvalidInputError
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.errors import InvalidInputError
 
 SAFE = 2**53 - 1
 SCALARS = (

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.ranges import NotInContentError, Part, asked_part, sent_part
+from benchlock.api.http.ranges import NotInContentError, Part, asked_part, sent_part
 
 CONTENT = bytes(range(100))
 numbers = st.integers(0, 2 * len(CONTENT))

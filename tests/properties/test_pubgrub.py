@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
+from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 
 VALUES = range(4)
 PACKAGES = ("a", "b", "c", "d")

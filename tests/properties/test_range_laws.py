@@ -8,10 +8,10 @@ from operator import or_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.ranges import Range
-from registry.versions import Version, key, successor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import Version, key, successor
 from tests.support.constraints import alternatives, texts, versions
 
 ranges = texts.map(Range.parse)

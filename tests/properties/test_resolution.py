@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.constraints import Constraint
-from registry.hardware import KEYS
-from registry.names import KINDS
-from registry.resolution.conflicts import SHOWN, ConflictError
-from registry.resolution.fixes import FIELDS, changed, nearest_fixes
-from registry.resolution.resolver import Candidate, Question, Resolution, resolve
-from registry.resolution.search import Preferences, Search
-from registry.versions import Version
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.hardware import KEYS
+from benchlock.registry.names import KINDS
+from benchlock.registry.resolution.conflicts import SHOWN, ConflictError
+from benchlock.registry.resolution.fixes import FIELDS, changed, nearest_fixes
+from benchlock.registry.resolution.resolver import Candidate, Question, Resolution, resolve
+from benchlock.registry.resolution.search import Preferences, Search
+from benchlock.registry.versions import Version
 from tests.support.random_universes import preferred, questions, universes
 from tests.support.universe import Universe, candidates, question
 

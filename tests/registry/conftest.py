@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from artifacts.local import LocalStore
-from registry.catalogue.catalogue import Catalogue
-from registry.manifests.reading import read_authored
-from registry.publishing import Draft
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.publishing import Draft
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Author = Callable[..., Draft]

@@ -10,15 +10,15 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from registry.inspection.archives import faults
-from registry.inspection.arrays import read_array
-from registry.inspection.budgets import BUDGET, Meter, OverBudgetError, read_buffer, read_lines, read_whole
-from registry.inspection.calls import LIMITS
-from registry.inspection.code import reasons
-from registry.inspection.parquet import read_footer
-from registry.inspection.pickles import foreign_globals
-from registry.inspection.protobuf import MalformedError, Visits
-from registry.inspection.safetensors import read_header
+from benchlock.registry.inspection.archives import faults
+from benchlock.registry.inspection.arrays import read_array
+from benchlock.registry.inspection.budgets import BUDGET, Meter, OverBudgetError, read_buffer, read_lines, read_whole
+from benchlock.registry.inspection.calls import LIMITS
+from benchlock.registry.inspection.code import reasons
+from benchlock.registry.inspection.parquet import read_footer
+from benchlock.registry.inspection.pickles import foreign_globals
+from benchlock.registry.inspection.protobuf import MalformedError, Visits
+from benchlock.registry.inspection.safetensors import read_header
 
 
 def stream(content: bytes) -> BinaryIO:

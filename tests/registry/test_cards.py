@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.main import run
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from registry.cards import LARGEST, SHOWN, card_path, read_card
-from registry.catalogue.catalogue import Catalogue
-from registry.publishing import Draft, publish
+from benchlock.api.cli.main import run
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.cards import LARGEST, SHOWN, card_path, read_card
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.publishing import Draft, publish
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS
 from tests.support.graphs import GRAPH

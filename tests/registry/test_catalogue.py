@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import reading
-from registry.catalogue.entries import Provenance, Published, VersionTakenError
-from registry.constraints import ANY
-from registry.lockfile import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.catalogue.entries import Provenance, Published, VersionTakenError
+from benchlock.registry.constraints import ANY
+from benchlock.registry.lockfile import (
     SCHEMA,
     Content,
     LockedArtifact,
@@ -27,11 +27,11 @@ from registry.lockfile import (
     from_content,
     load,
 )
-from registry.manifests.identity import with_files
-from registry.manifests.reading import read_authored
-from registry.names import Kind, Name, parse_reference
-from registry.resolution.candidates import EVERY, Candidate, Population, Snapshot
-from registry.resolution.resolver import Question, Requirement, resolve
+from benchlock.registry.manifests.identity import with_files
+from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.names import Kind, Name, parse_reference
+from benchlock.registry.resolution.candidates import EVERY, Candidate, Population, Snapshot
+from benchlock.registry.resolution.resolver import Question, Requirement, resolve
 from tests.support.locks import DATASET, FILES, published
 from tests.support.plans import sources
 

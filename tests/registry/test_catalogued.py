@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import IntegrityError
-from artifacts.store import BlobNotFoundError, read, verify
-from registry.accepting import accept
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.entries import Provenance, Published
-from registry.catalogued import CataloguedStore
-from registry.collection import collect
-from registry.manifests.identity import content
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.store import BlobNotFoundError, read, verify
+from benchlock.registry.accepting import accept
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.catalogued import CataloguedStore
+from benchlock.registry.collection import collect
+from benchlock.registry.manifests.identity import content
 from tests.support.frameworks import framework
 
 pytestmark = pytest.mark.databases

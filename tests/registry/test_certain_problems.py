@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.conversion import convert
-from registry.manifests import read_authored
-from registry.manifests.certain_problems import find_certain_problems
-from registry.manifests.checks import check
-from registry.manifests.others import Manifest
-from registry.problems import Problems
-from registry.yaml import Document, Place, read
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.conversion import convert
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.certain_problems import find_certain_problems
+from benchlock.registry.manifests.checks import check
+from benchlock.registry.manifests.others import Manifest
+from benchlock.registry.problems import Problems
+from benchlock.registry.yaml import Document, Place, read
 
 GOOD = sorted((Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good").glob("*.yaml"))
 

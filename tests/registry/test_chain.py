@@ -10,21 +10,21 @@ import pytest
 from alembic import command
 from sqlalchemy import JSON, Boolean, Connection, Engine, Table, func, select, text
 
-from artifacts.errors import InvalidInputError
-from evaluator.records.records import Records
-from evaluator.records.runs import Run
-from migrations import configure, upgrade
-from migrations.schema import METADATA
-from registry.access.log import Log, note
-from registry.access.tokens import Tokens
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.chain import Head, record_kinds
-from registry.catalogue.damage import DamagedDatabaseError
-from registry.catalogue.database import reading, writing
-from registry.catalogue.integrity import check_database
-from registry.catalogue.tables import record_chain
-from registry.catalogue.together import Together
-from registry.names import parse_reference
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run
+from benchlock.migrations import configure, upgrade
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.access.log import Log, note
+from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.chain import Head, record_kinds
+from benchlock.registry.catalogue.damage import DamagedDatabaseError
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.integrity import check_database
+from benchlock.registry.catalogue.tables import record_chain
+from benchlock.registry.catalogue.together import Together
+from benchlock.registry.names import parse_reference
 from tests.support.filled import Clock, fill
 from tests.support.forging import forge, remove_guards
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from registry.catalogue.database import open_server
-from registry.catalogue.integrity import describe_checks, find_storage_damage
+from benchlock.registry.catalogue.database import open_server
+from benchlock.registry.catalogue.integrity import describe_checks, find_storage_damage
 from tests.support.commands import Commands
 from tests.support.filled import fill
 from tests.support.postgresql import PostgresServer, programs_with, serving

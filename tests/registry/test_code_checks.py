@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artifacts.memory import MemoryStore
-from registry.drafts import read_draft
-from registry.inspection.archives import faults
-from registry.inspection.calls import InspectionTarget, find_code
-from registry.inspection.code import model_reasons, reasons
-from registry.inspection.protobuf import MalformedError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.inspection.archives import faults
+from benchlock.registry.inspection.calls import InspectionTarget, find_code
+from benchlock.registry.inspection.code import model_reasons, reasons
+from benchlock.registry.inspection.protobuf import MalformedError
 from tests.support.digits import DIGITS
 
 MODELS = DIGITS / "models"

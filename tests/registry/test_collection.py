@@ -10,16 +10,16 @@ from typing import BinaryIO
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.fetching import fetch
-from artifacts.holds import SECONDS
-from artifacts.local import LocalStore
-from artifacts.store import verify
-from artifacts.uploads import Uploads
-from registry.catalogue.catalogue import Catalogue
-from registry.collection import collect
-from registry.publishing import Draft, publish
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.artifacts.fetching import fetch
+from benchlock.artifacts.holds import SECONDS
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.store import verify
+from benchlock.artifacts.uploads import Uploads
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.collection import collect
+from benchlock.registry.publishing import Draft, publish
 
 Author = Callable[..., Draft]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import LONGEST, Constraint
-from registry.ranges import Range
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import LONGEST, Constraint
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import parse_version
 
 ADMITTED = [
     (">1.2.3-alpha.3", "1.2.3-alpha.7", True),

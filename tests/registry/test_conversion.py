@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.conversion import convert
-from registry.manifests import Manifest
-from registry.yaml import Document
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.conversion import convert
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.yaml import Document
 
 _LONG: Final = "x" * 1_000_000
 

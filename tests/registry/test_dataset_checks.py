@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from registry.catalogue.catalogue import Catalogue
-from registry.drafts import Draft
-from registry.inspection.arrays import read_arrays
-from registry.inspection.parquet import read_footer
-from registry.inspection.protobuf import MalformedError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.drafts import Draft
+from benchlock.registry.inspection.arrays import read_arrays
+from benchlock.registry.inspection.parquet import read_footer
+from benchlock.registry.inspection.protobuf import MalformedError
 from tests.registry.test_code_checks import Attack, arrays
 from tests.registry.test_file_checks import problems_of
 from tests.registry.test_publishing import DATASET, PICTURES

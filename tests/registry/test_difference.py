@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from registry.changed_manifests import changed_content
-from registry.difference import Change, diff
-from registry.lockfile import Lock, read
-from registry.manifests import read_authored
+from benchlock.registry.changed_manifests import changed_content
+from benchlock.registry.difference import Change, diff
+from benchlock.registry.lockfile import Lock, read
+from benchlock.registry.manifests import read_authored
 from tests.support.locks import request, shelf
 from tests.support.variants import variant
 

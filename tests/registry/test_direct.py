@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert, select
 
-from artifacts.errors import UnavailableError
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine, reading, writing
-from registry.catalogue.direct import Insertion, Lookup
-from registry.catalogue.entries import Provenance
-from registry.catalogue.queries import CONTENT, ENTRY, PUBLISHED, READ, TEXT, YANK
-from registry.catalogue.rows import key_of
-from registry.catalogue.tables import yanks
-from registry.manifests.identity import manifest_digest
-from registry.names import parse_reference
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine, reading, writing
+from benchlock.registry.catalogue.direct import Insertion, Lookup
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.catalogue.queries import CONTENT, ENTRY, PUBLISHED, READ, TEXT, YANK
+from benchlock.registry.catalogue.rows import key_of
+from benchlock.registry.catalogue.tables import yanks
+from benchlock.registry.manifests.identity import manifest_digest
+from benchlock.registry.names import parse_reference
 from tests.registry.test_catalogue import NOON
 from tests.support.frameworks import framework
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from registry.catalogue.catalogue import Catalogue
-from registry.drafts import Draft, read_draft
-from registry.licences import check_license
-from registry.publishing import publish_all, rehearse_all
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.drafts import Draft, read_draft
+from benchlock.registry.licences import check_license
+from benchlock.registry.publishing import publish_all, rehearse_all
 from tests.registry.test_publishing import DATASET, FRAMEWORK, IMAGE, MODEL, PICTURES, image, pylock
 from tests.support.graphs import GRAPH
 

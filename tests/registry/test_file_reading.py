@@ -13,17 +13,17 @@ from msgspec import structs
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from artifacts.digest import digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.isolation.calls import run_isolated
-from artifacts.isolation.limits import LimitExceededError
-from artifacts.memory import MemoryStore
-from artifacts.trees import TreeEntry, encode_listing
-from registry import file_reading
-from registry.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
-from registry.file_reading import SMALL, read_file_facts
-from registry.manifests import File, Manifest
-from registry.names import Kind
+from benchlock.artifacts.digest import digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.isolation.calls import run_isolated
+from benchlock.artifacts.isolation.limits import LimitExceededError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.trees import TreeEntry, encode_listing
+from benchlock.registry import file_reading
+from benchlock.registry.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
+from benchlock.registry.file_reading import SMALL, read_file_facts
+from benchlock.registry.manifests import File, Manifest
+from benchlock.registry.names import Kind
 from tests.support.locks import shelf
 
 INDEX = FileQuestions(index="i.csv")
@@ -63,7 +63,7 @@ def test_small_files_need_no_process_and_large_ones_have_one(children: list[str]
     assert children == []
     index += b"b.png,2,\n" * SMALL
     assert facts(INDEX, {"dataset": {"i.csv": index}}).label_columns == ("label",)
-    assert children == ["registry.file_reading:answer_isolated"]
+    assert children == ["benchlock.registry.file_reading:answer_isolated"]
 
 
 def test_compressed_files_and_files_in_trees_are_never_read_in_place(children: list[str]) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from registry.manifests import read_authored
-from registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
-from registry.metrics import GROUPS
-from registry.requests import read_request
-from registry.support import unsupported
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
+from benchlock.registry.metrics import GROUPS
+from benchlock.registry.requests import read_request
+from benchlock.registry.support import unsupported
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 TEXT = (DOCS / "formats.md").read_text(encoding="utf-8")

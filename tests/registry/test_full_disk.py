@@ -4,10 +4,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from artifacts.errors import UnavailableError
-from registry.catalogue.database import open_engine
-from registry.manifests import read_authored
-from registry.publishing import Draft, publish
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.publishing import Draft, publish
 from tests.support.disks import filled, mounted
 from tests.support.forking import Place
 from tests.support.noise import open_bench

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import InvalidInputError
-from registry.manifests import Manifest, content, files_of, parse_published, read_authored, with_files
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests import Manifest, content, files_of, parse_published, read_authored, with_files
 
 DECODE: dict[str, Any] = {"decode": {"color": "RGB", "exif": "apply"}}
 CODE: dict[str, Any] = {"python": {"file": "code/steps.py", "function": "prepare"}}

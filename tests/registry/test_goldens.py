@@ -6,13 +6,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from registry.catalogue.catalogue import Catalogue
-from registry.drafts import Draft
-from registry.locks import is_labelled
-from registry.manifests import Dataset
-from registry.publishing import publish, rehearse_all
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.drafts import Draft
+from benchlock.registry.locks import is_labelled
+from benchlock.registry.manifests import Dataset
+from benchlock.registry.publishing import publish, rehearse_all
 from tests.registry.test_publishing import DATASET, MODEL, PICTURES
 from tests.support.digits import DIGITS
 from tests.support.graphs import GRAPH

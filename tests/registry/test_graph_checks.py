@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from artifacts.errors import BenchlockError, InvalidInputError
-from artifacts.memory import MemoryStore
-from registry.catalogue.catalogue import Catalogue
-from registry.drafts import read_draft
-from registry.inspection import onnx_graphs, savedmodels, tflite_graphs
-from registry.inspection.graphs import FoundGraph, FoundTensor
-from registry.inspection.protobuf import MalformedError
-from registry.publishing import publish
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.inspection import onnx_graphs, savedmodels, tflite_graphs
+from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor
+from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.publishing import publish
 from tests.support import graphs, tflite
 from tests.support.digits import DIGITS
 

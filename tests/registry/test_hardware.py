@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.hardware import Hardware
-from registry.hosts import AcceleratorCondition, HostConditions, parse_drivers
-from registry.lockfile import dump, load
-from registry.manifests import Image
-from registry.quantities import Amount
-from registry.requests import Request, conditions_of, parse_request
-from registry.resolution.conflicts import ConflictError
+from benchlock.registry.hardware import Hardware
+from benchlock.registry.hosts import AcceleratorCondition, HostConditions, parse_drivers
+from benchlock.registry.lockfile import dump, load
+from benchlock.registry.manifests import Image
+from benchlock.registry.quantities import Amount
+from benchlock.registry.requests import Request, conditions_of, parse_request
+from benchlock.registry.resolution.conflicts import ConflictError
 from tests.support.locks import FILES, IMAGE, Shelf, published, request, shelf
 
 OTHER_PLATFORMS = """\

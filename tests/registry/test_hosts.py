@@ -2,8 +2,8 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.hosts import (
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.hosts import (
     Accelerator,
     AcceleratorCondition,
     HostConditions,
@@ -15,7 +15,7 @@ from registry.hosts import (
     unmet,
     words,
 )
-from registry.quantities import Amount
+from benchlock.registry.quantities import Amount
 
 GIB = 1 << 30
 ABSENT = "nvidia-smi is not there"

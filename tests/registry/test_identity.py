@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from artifacts.canonical import canonical
-from artifacts.errors import InvalidInputError
-from registry.manifests import parse_published, plain
-from registry.manifests.identity import _SLICE, _may_have_large_number, content, parse_content
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests import parse_published, plain
+from benchlock.registry.manifests.identity import _SLICE, _may_have_large_number, content, parse_content
 
 DIGEST = "0" * 64
 DATASET = {

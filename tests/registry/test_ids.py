@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from registry.ids import is_id, milliseconds, moment, new_id, time_of
+from benchlock.registry.ids import is_id, milliseconds, moment, new_id, time_of
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

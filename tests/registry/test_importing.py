@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from artifacts.errors import InvalidInputError
-from registry.importing.findings import Code, shown
-from registry.importing.heading import native_name
-from registry.importing.mlmodelscope import Imported, NotImported, import_all
-from registry.importing.outline import entry, flow
-from registry.manifests import read_authored
-from registry.scalars import GREATEST
-from registry.yaml import open_todos, read, read_tolerantly
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.importing.findings import Code, shown
+from benchlock.registry.importing.heading import native_name
+from benchlock.registry.importing.mlmodelscope import Imported, NotImported, import_all
+from benchlock.registry.importing.outline import entry, flow
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.scalars import GREATEST
+from benchlock.registry.yaml import open_todos, read, read_tolerantly
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "mlmodelscope"
 ORIGINALS = sorted(CASES.glob("*.yml"))

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from artifacts.errors import InvalidInputError
-from artifacts.memory import MemoryStore
-from registry.catalogue.catalogue import Catalogue
-from registry.inspection.code import reasons
-from registry.publishing import Draft, publish
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.inspection.code import reasons
+from benchlock.registry.publishing import Draft, publish
 from tests.support.graphs import GRAPH
 
 Author = Callable[..., Draft]

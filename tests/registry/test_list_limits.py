@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.accepting import parse_accepted
-from registry.problems import MOST_PROBLEMS, Problems
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.accepting import parse_accepted
+from benchlock.registry.problems import MOST_PROBLEMS, Problems
 
 FILE = {"path": "m.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
 

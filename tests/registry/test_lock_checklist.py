@@ -15,25 +15,25 @@ from typing import Any
 import pytest
 import rfc8785
 
-from api.wiring import open_registry
-from artifacts.digest import Digest, digest_bytes, from_hex
-from artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from artifacts.store import read, verify
-from evaluator.runner.choice import choose_platform
-from evaluator.runner.verification import verify_lock
-from registry import toml
-from registry.catalogue.catalogue import Catalogue
-from registry.hosts import HostFacts
-from registry.lockfile import Lock, dump, load
-from registry.locking import preferences_of, question_of
-from registry.locks import Harness, known_manifests, make_lock
-from registry.named import named
-from registry.names import KINDS
-from registry.requests import parse_request
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.resolver import resolve
+from benchlock.api.wiring import open_registry
+from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import read, verify
+from benchlock.evaluator.runner.choice import choose_platform
+from benchlock.evaluator.runner.verification import verify_lock
+from benchlock.registry import toml
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.hosts import HostFacts
+from benchlock.registry.lockfile import Lock, dump, load
+from benchlock.registry.locking import preferences_of, question_of
+from benchlock.registry.locks import Harness, known_manifests, make_lock
+from benchlock.registry.named import named
+from benchlock.registry.names import KINDS
+from benchlock.registry.requests import parse_request
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import resolve
 from tests.support.commands import Commands
 from tests.support.locks import REQUEST, request, shelf
 from tests.support.universe import Universe

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from registry.changed_platforms import changed_platforms
-from registry.labels import disagreements, normalised
-from registry.locking import preferences_of
-from registry.named import named
-from registry.resolution.conflicts import ConflictError
-from registry.staleness import check_lock
-from registry.versions import parse_version
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.changed_platforms import changed_platforms
+from benchlock.registry.labels import disagreements, normalised
+from benchlock.registry.locking import preferences_of
+from benchlock.registry.named import named
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.staleness import check_lock
+from benchlock.registry.versions import parse_version
 from tests.support.locks import (
     CONFIG,
     FILES,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import force_setattr, replace
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, digest_bytes, from_hex
-from artifacts.errors import InvalidInputError
-from registry.manifests import (
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, digest_bytes, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests import (
     Dataset,
     Image,
     Manifest,
@@ -29,7 +29,7 @@ from registry.manifests import (
     read_authored,
     with_files,
 )
-from registry.yaml import read
+from benchlock.registry.yaml import read
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "manifests"
 GOOD = sorted((CASES / "good").glob("*.yaml"))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.metrics import DEFINITIONS, check_metrics, expand
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.metrics import DEFINITIONS, check_metrics, expand
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 

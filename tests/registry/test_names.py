@@ -2,9 +2,9 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
+from benchlock.registry.versions import parse_version
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.versions import parse_version
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "ranges"
 DIFFERENCES = {"partial", "additions", "numbers", "empty", "spellings", "any", "zero", "below", "start"}

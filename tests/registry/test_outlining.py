@@ -18,15 +18,15 @@ from onnx import TensorProto, helper
 from pyarrow import parquet
 from safetensors.numpy import save
 
-from artifacts.digest import digest_bytes, to_hex
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from registry.catalogue.catalogue import Catalogue
-from registry.drafts import read_draft
-from registry.names import Kind
-from registry.outlining.outlined import outlined
-from registry.publishing import publish
-from registry.yaml import open_todos
+from benchlock.artifacts.digest import digest_bytes, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.names import Kind
+from benchlock.registry.outlining.outlined import outlined
+from benchlock.registry.publishing import publish
+from benchlock.registry.yaml import open_todos
 from tests.support import graphs, tflite
 from tests.support.digits import DIGITS
 

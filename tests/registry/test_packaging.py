@@ -11,24 +11,24 @@ import pytest
 from jsonschema.validators import validator_for
 from sqlalchemy import Engine
 
-from api.cli.artifacts_commands import read_draft
-from api.wiring import now
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.memory import MemoryStore
-from artifacts.oci import documents
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
-from artifacts.oci.reference import Repository
-from artifacts.oci.store import OciStore
-from artifacts.trees import put_tree
-from registry import packaging
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.manifests import Manifest
-from registry.manifests.identity import content, parse_published
-from registry.names import parse_reference
-from registry.packaging import package_version, tag_of
-from registry.publishing import publish
+from benchlock.api.cli.artifacts_commands import read_draft
+from benchlock.api.wiring import now
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.oci import documents
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
+from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.trees import put_tree
+from benchlock.registry import packaging
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import content, parse_published
+from benchlock.registry.names import parse_reference
+from benchlock.registry.packaging import package_version, tag_of
+from benchlock.registry.publishing import publish
 from tests.support import digits, tiny
 from tests.support.digits import GRAPH
 from tests.support.registry_server import RegistryServer

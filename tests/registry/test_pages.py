@@ -4,15 +4,15 @@ from itertools import product
 
 import pytest
 
-from artifacts.errors import UnknownNameError
-from artifacts.local import LocalStore
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.choosing import newest
-from registry.catalogue.entries import Entry
-from registry.catalogue.pages import Listed, Listing
-from registry.constraints import Constraint
-from registry.names import parse_name, parse_reference
-from registry.versions import key
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.choosing import newest
+from benchlock.registry.catalogue.entries import Entry
+from benchlock.registry.catalogue.pages import Listed, Listing
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.names import parse_name, parse_reference
+from benchlock.registry.versions import key
 from tests.support.frameworks import publish_framework
 
 pytestmark = pytest.mark.databases

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Descriptor, digest_bytes, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from artifacts.memory import MemoryStore
-from artifacts.progress import SILENT
-from artifacts.sources import Access, Network
-from artifacts.store import verify
-from artifacts.trees import read_tree
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.entries import VersionTakenError
-from registry.export import export
-from registry.manifests import Dataset, Image, files_of
-from registry.names import parse_reference
-from registry.publishing import Draft, publish, rehearse
+from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.sources import Access, Network
+from benchlock.artifacts.store import verify
+from benchlock.artifacts.trees import read_tree
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.entries import VersionTakenError
+from benchlock.registry.export import export
+from benchlock.registry.manifests import Dataset, Image, files_of
+from benchlock.registry.names import parse_reference
+from benchlock.registry.publishing import Draft, publish, rehearse
 from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 from tests.support.web import File, serving
 
@@ -433,11 +433,11 @@ PUBLISH = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from artifacts.local import LocalStore
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.manifests.reading import read_authored
-from registry.publishing import Draft, publish, rehearse
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.publishing import Draft, publish, rehearse
 from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()

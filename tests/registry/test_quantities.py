@@ -2,8 +2,8 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.quantities import Amount, parse_bytes, parse_seconds, spell_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.quantities import Amount, parse_bytes, parse_seconds, spell_bytes
 
 
 @pytest.mark.parametrize(

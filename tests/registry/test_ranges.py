@@ -2,9 +2,9 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.ranges import Range
-from registry.versions import parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import parse_version
 
 # Each pair is one set, said in the grammar and with nothing but complete versions and comparators. The meanings are
 # those of https://github.com/npm/node-semver#advanced-range-syntax, but for `*` and the upper end of `<2.0`.

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.requests import (
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.requests import (
     Limits,
     Request,
     Scenario,
@@ -20,7 +20,7 @@ from registry.requests import (
     parse_time,
     read_request,
 )
-from registry.yaml import read
+from benchlock.registry.yaml import read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = ROOT / "tests" / "cases" / "requests"

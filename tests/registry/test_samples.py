@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from msgspec import UNSET, UnsetType, structs
 
-from artifacts.errors import InvalidInputError
-from registry.answerable import check_answerable, check_labels, compared_labels
-from registry.file_facts import FileFacts, LabelComparison
-from registry.labels import disagreements, parse_labels, read_categories
-from registry.manifests import Dataset, Model, Split, read_authored
-from registry.manifests.model import AudioInput, Detections, Output
-from registry.manifests.steps import AudioStep, DecodeAudio, Resample
-from registry.resolution.conflicts import ConflictError
-from registry.samples import check_fed, check_labelled, fields_of
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.answerable import check_answerable, check_labels, compared_labels
+from benchlock.registry.file_facts import FileFacts, LabelComparison
+from benchlock.registry.labels import disagreements, parse_labels, read_categories
+from benchlock.registry.manifests import Dataset, Model, Split, read_authored
+from benchlock.registry.manifests.model import AudioInput, Detections, Output
+from benchlock.registry.manifests.steps import AudioStep, DecodeAudio, Resample
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.samples import check_fed, check_labelled, fields_of
 from tests.support.locks import MODEL, request, shelf
 from tests.support.variants import variant
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from registry.manifests.schemas import generate, write
+from benchlock.registry.manifests.schemas import generate, write
 
 DOCUMENTED = Path(__file__).resolve().parent.parent.parent / "docs" / "schemas"
 

@@ -12,12 +12,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from registry.catalogue.database import open_engine, open_server, reading, writing
-from registry.catalogue.snapshot import CatalogueSnapshot
-from registry.names import Kind
-from registry.ranges import Range
-from registry.resolution.candidates import STATUSES, Candidate, Environments, Need, Population, Snapshot, Status
-from registry.versions import parse_version
+from benchlock.registry.catalogue.database import open_engine, open_server, reading, writing
+from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import (
+    STATUSES,
+    Candidate,
+    Environments,
+    Need,
+    Population,
+    Snapshot,
+    Status,
+)
+from benchlock.registry.versions import parse_version
 from tests.support.plans import nodes
 from tests.support.postgresql import PostgresServer
 from tests.support.publishing import fill

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.manifests import read_authored
-from registry.manifests.effects import follow
-from registry.manifests.steps import AudioStep, TensorStep, TextStep
-from registry.manifests.tensors import Tensor
-from registry.yaml import Place, read
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.steps import AudioStep, TensorStep, TextStep
+from benchlock.registry.manifests.tensors import Tensor
+from benchlock.registry.yaml import Place, read
 
 EVERYTHING = Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good" / "everything-else.yaml"
 MONO = {"decode": {"channels": "mono"}}

@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from api.wiring import now
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import UnavailableError
-from artifacts.holds import BLOCK
-from artifacts.local import LocalStore
-from artifacts.locking import PATIENCE
-from artifacts.store import verify
-from artifacts.uploads import Uploads
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_server, writing
-from registry.catalogue.entries import Provenance, Published
-from registry.catalogue.holds import DatabaseHolds
-from registry.catalogue.protection import STORE_KEY
-from registry.catalogue.store_lock import DatabaseStoreLock
-from registry.collection import collect
-from registry.manifests import Manifest
-from registry.publishing import publish
+from benchlock.api.wiring import now
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.holds import BLOCK
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.locking import PATIENCE
+from benchlock.artifacts.store import verify
+from benchlock.artifacts.uploads import Uploads
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_server, writing
+from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.catalogue.holds import DatabaseHolds
+from benchlock.registry.catalogue.protection import STORE_KEY
+from benchlock.registry.catalogue.store_lock import DatabaseStoreLock
+from benchlock.registry.collection import collect
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.publishing import publish
 from tests.support.postgresql import PostgresServer
 
 from .conftest import Author
@@ -37,8 +37,8 @@ from .test_collection import DATASET, FILES
 
 HOLDS = """
 import sys, time
-from registry.catalogue.database import open_server
-from registry.catalogue.store_lock import DatabaseStoreLock
+from benchlock.registry.catalogue.database import open_server
+from benchlock.registry.catalogue.store_lock import DatabaseStoreLock
 lock = DatabaseStoreLock(lambda: open_server(sys.argv[1]))
 with lock.held(alone=sys.argv[2] == "alone"):
     print("held", flush=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.manifests import read_authored
-from registry.requests import read_request
-from registry.support import unsupported
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.requests import read_request
+from benchlock.registry.support import unsupported
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 REQUEST = (CASES / "requests" / "good" / "full.yaml").read_text()

@@ -11,12 +11,12 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import Connection, Engine, event, select
 
-from artifacts.errors import InvalidInputError, UnavailableError
-from registry.access.actors import ANONYMOUS, Actor, act_as
-from registry.access.log import note
-from registry.access.tables import actions
-from registry.catalogue.database import in_turn, reading
-from registry.catalogue.together import Together
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.registry.access.actors import ANONYMOUS, Actor, act_as
+from benchlock.registry.access.log import note
+from benchlock.registry.access.tables import actions
+from benchlock.registry.catalogue.database import in_turn, reading
+from benchlock.registry.catalogue.together import Together
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

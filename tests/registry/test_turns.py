@@ -5,7 +5,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from registry.catalogue.turns import Turn
+from benchlock.registry.catalogue.turns import Turn
 
 
 def waiting(turn: Turn, count: int) -> None:
@@ -56,7 +56,7 @@ def test_who_gives_up_is_passed_over() -> None:
 
 INTERRUPTED = """
 import signal, threading, time
-from registry.catalogue.turns import Turn
+from benchlock.registry.catalogue.turns import Turn
 
 turn, held, over = Turn(), threading.Event(), threading.Event()
 

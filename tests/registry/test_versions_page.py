@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.constraints import Constraint
-from registry.ranges import Range
-from registry.versions import from_pep440, parse_version
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.ranges import Range
+from benchlock.registry.versions import from_pep440, parse_version
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "versions.md").read_text()
 

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.lockfile import LockedFile
-from registry.wheels import locked_wheels, read_wheels
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.lockfile import LockedFile
+from benchlock.registry.wheels import locked_wheels, read_wheels
 
 DIGEST = hashlib.sha256(b"wheel").hexdigest()
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from registry.access.log import note
-from registry.catalogue.database import writing
+from benchlock.registry.access.log import note
+from benchlock.registry.catalogue.database import writing
 
 pytestmark = pytest.mark.databases
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifacts.errors import InvalidInputError
-from registry.scalars import GREATEST
-from registry.yaml import DEEPEST, Place, open_todos, read, read_tolerantly
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.scalars import GREATEST
+from benchlock.registry.yaml import DEEPEST, Place, open_todos, read, read_tolerantly
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> No
     ],
 )
 def test_a_text_that_would_take_long_is_not_parsed(text: bytes | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("registry.yaml._events", None)
+    monkeypatch.setattr("benchlock.registry.yaml._events", None)
     for reader in (read, read_tolerantly):
         with pytest.raises(InvalidInputError, match="the text has more than") as raised:
             reader(text, "m.yaml")

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.base import debian_tarball
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.base import debian_tarball
 
 
 def keep_base(tarball: Path, kept: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.harness.datasets import Boxes
-from evaluator.harness.quality.boxes import evaluate
-from evaluator.statistics.precision import THRESHOLDS, average_precision
+from benchlock.evaluator.harness.datasets import Boxes
+from benchlock.evaluator.harness.quality.boxes import evaluate
+from benchlock.evaluator.statistics.precision import THRESHOLDS, average_precision
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
-from artifacts.progress import SILENT
-from artifacts.store import BlobStore
-from evaluator.bundles import create_bundle
-from evaluator.harness import VERSION
-from evaluator.records.runs import Run
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.lockfile import Lock
-from registry.locks import Harness, make_lock
-from registry.manifests import read_authored
-from registry.publishing import Draft, publish
-from registry.requests import parse_request
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.bundles import create_bundle
+from benchlock.evaluator.harness import VERSION
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.locks import Harness, make_lock
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.requests import parse_request
 from tests.support import tiny
 from tests.support.digits import model, request, written
 from tests.support.evidence import make_run

@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from artifacts.store import BlobStore
-from evaluator.evidence.requirements import FIRST_NAMED, is_timed
-from evaluator.evidence.scores import lay_labels
-from evaluator.harness import VERSION
-from evaluator.harness.account import describe_account, describe_phase
-from evaluator.harness.datasets import open_samples
-from evaluator.harness.loadgen_log import read_log
-from evaluator.harness.reading import parse_job
-from evaluator.harness.scoring import score
-from evaluator.harness.trace import agreement
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.runs import Isolation, Run, RunId, RunStart, new_run_id
-from evaluator.runner.ending import Ending
-from evaluator.runner.jobs import job_document
-from evaluator.runner.recording import Attempt, ended
-from evaluator.runner.stages import Finished, harness_version
-from evaluator.runner.verification import Verified, read_manifests
-from registry.lockfile import Lock
-from registry.metrics import is_quality
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.evidence.requirements import FIRST_NAMED, is_timed
+from benchlock.evaluator.evidence.scores import lay_labels
+from benchlock.evaluator.harness import VERSION
+from benchlock.evaluator.harness.account import describe_account, describe_phase
+from benchlock.evaluator.harness.datasets import open_samples
+from benchlock.evaluator.harness.loadgen_log import read_log
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.scoring import score
+from benchlock.evaluator.harness.trace import agreement
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.runs import Isolation, Run, RunId, RunStart, new_run_id
+from benchlock.evaluator.runner.ending import Ending
+from benchlock.evaluator.runner.jobs import job_document
+from benchlock.evaluator.runner.recording import Attempt, ended
+from benchlock.evaluator.runner.stages import Finished, harness_version
+from benchlock.evaluator.runner.verification import Verified, read_manifests
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.metrics import is_quality
 from tests.support.recorded import HOST, NOON
 
 CURRENT = {"harness.version": VERSION}

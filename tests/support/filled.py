@@ -6,23 +6,23 @@ from io import BytesIO
 
 from sqlalchemy import Connection, Engine
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.store import BlobStore
-from evaluator.dispatch.tables import classes, job_results, jobs, leases, machines
-from evaluator.records.records import Records, keep_imported
-from evaluator.records.runs import Run, RunEnd, new_run_id
-from evaluator.statistics.figures import Interval, Metric
-from registry.access.scopes import Scopes
-from registry.access.tokens import Tokens
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.chain import insert_record
-from registry.catalogue.database import writing
-from registry.catalogue.entries import Provenance
-from registry.catalogue.insertion import insert_imported_lock
-from registry.catalogue.ownership import claim
-from registry.lockfile import Lock
-from registry.manifests import Manifest
-from registry.manifests.identity import reference_of
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.dispatch.tables import classes, job_results, jobs, leases, machines
+from benchlock.evaluator.records.records import Records, keep_imported
+from benchlock.evaluator.records.runs import Run, RunEnd, new_run_id
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.chain import insert_record
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.catalogue.insertion import insert_imported_lock
+from benchlock.registry.catalogue.ownership import claim
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import reference_of
 from tests.support.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, request, shelf
 from tests.support.locks import published as published_manifest
 from tests.support.recorded import NOON, recorded

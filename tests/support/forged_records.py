@@ -5,9 +5,9 @@ from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from evaluator.records.runs import Run, RunEnd, RunId, RunStart
-from evaluator.statistics.figures import Interval, Metric
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.evaluator.records.runs import Run, RunEnd, RunId, RunStart
+from benchlock.evaluator.statistics.figures import Interval, Metric
 
 Document = dict[str, Any]
 Path = tuple[str | int, ...]

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from migrations.schema import METADATA
-from registry.catalogue.database import writing
-from registry.catalogue.statements import spelled
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.statements import spelled
 
 
 def remove_guards(database: Engine) -> None:

@@ -22,18 +22,18 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from artifacts.errors import BenchlockError
-from artifacts.local import LocalStore
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.mirrored import MirroredRepository
-from artifacts.oci.reference import parse_repository
-from artifacts.oci.store import OciStore
-from artifacts.store import BlobStore
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
-from registry.collection import collect
-from registry.manifests import read_authored
-from registry.publishing import Draft, publish
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.mirrored import MirroredRepository
+from benchlock.artifacts.oci.reference import parse_repository
+from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.collection import collect
+from benchlock.registry.manifests import read_authored
+from benchlock.registry.publishing import Draft, publish
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DONE, REFUSED, KILLED = 0, 2, -signal.SIGKILL

@@ -2,12 +2,12 @@
 
 import io
 
-from artifacts.store import BlobStore
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.entries import Provenance, Published
-from registry.manifests import Framework, parse_published
-from registry.manifests.identity import content
-from registry.manifests.reading import read_authored
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.manifests import Framework, parse_published
+from benchlock.registry.manifests.identity import content
+from benchlock.registry.manifests.reading import read_authored
 
 TEXT = """\
 schema: 1

@@ -17,7 +17,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from artifacts.canonical import canonical
+from benchlock.artifacts.canonical import canonical
 
 _MIB = 1 << 20
 Files = dict[str, tuple[str | None, bytes]]

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.wiring import Registry
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, digest_bytes, to_hex
-from artifacts.store import BlobStore
-from registry.catalogue.entries import Provenance
-from registry.lockfile import dump, read
-from registry.manifests import Manifest, parse_published
-from registry.manifests.identity import content, with_files
-from registry.manifests.reading import read_authored
-from registry.yaml import read as read_yaml
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.lockfile import dump, read
+from benchlock.registry.manifests import Manifest, parse_published
+from benchlock.registry.manifests.identity import content, with_files
+from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.yaml import read as read_yaml
 from tests.support.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, REQUEST
 from tests.support.variants import variant
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from artifacts.digest import Digest, from_hex
-from artifacts.local import LocalStore
-from artifacts.trees import parse_listing
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.trees import parse_listing
 from tests.support.commands import Commands
 
 SORTS = (

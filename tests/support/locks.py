@@ -8,20 +8,20 @@ from typing import Any
 
 from msgspec import UNSET
 
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.memory import MemoryStore
-from registry.answerable import Chosen
-from registry.file_reading import read_file_facts
-from registry.lockfile import Lock, LockedHarness
-from registry.locking import admitted, build_lock, file_questions, question_of
-from registry.manifests import Dataset, Framework, Image, Manifest, Model
-from registry.manifests.identity import content, manifest_digest, parse_published, with_files
-from registry.manifests.reading import read_authored
-from registry.names import Kind
-from registry.requests import Request, read_request
-from registry.resolution.resolver import Candidate, Resolution, resolve
-from registry.resolution.search import Preferences
-from registry.versions import parse_version
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.registry.answerable import Chosen
+from benchlock.registry.file_reading import read_file_facts
+from benchlock.registry.lockfile import Lock, LockedHarness
+from benchlock.registry.locking import admitted, build_lock, file_questions, question_of
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
+from benchlock.registry.manifests.identity import content, manifest_digest, parse_published, with_files
+from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.names import Kind
+from benchlock.registry.requests import Request, read_request
+from benchlock.registry.resolution.resolver import Candidate, Resolution, resolve
+from benchlock.registry.resolution.search import Preferences
+from benchlock.registry.versions import parse_version
 from tests.support.universe import Universe
 
 MODEL = """

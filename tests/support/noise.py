@@ -6,13 +6,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from artifacts.digest import Digest
-from artifacts.progress import SILENT
-from artifacts.store import BlobStore
-from evaluator.inventory import Inventory, damage
-from evaluator.records.records import Records
-from registry.catalogue.catalogue import Catalogue
-from registry.collection import collect
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.store import BlobStore
+from benchlock.evaluator.inventory import Inventory, damage
+from benchlock.evaluator.records.records import Records
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.collection import collect
 from tests.support.forking import Place, open_place, open_remote
 
 MANIFEST = """\

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from artifacts.errors import UnavailableError
-from migrations import upgrade
-from registry.catalogue.database import open_engine, open_server, reading
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.migrations import upgrade
+from benchlock.registry.catalogue.database import open_engine, open_server, reading
 from tests.support.registry_server import free_port
 
 ACCOUNT = "nobody"

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Table, insert
 
-from artifacts.digest import digest_bytes, to_hex
-from registry.catalogue.rows import key_of, rows_of_version
-from registry.catalogue.tables import versions
-from registry.manifests import Manifest
-from registry.manifests.identity import reference_of
-from registry.resolution.candidates import Candidate
+from benchlock.artifacts.digest import digest_bytes, to_hex
+from benchlock.registry.catalogue.rows import key_of, rows_of_version
+from benchlock.registry.catalogue.tables import versions
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.resolution.candidates import Candidate
 
 BLOB = digest_bytes(b"blob")
 FILE = {"sha256": to_hex(BLOB), "size": 4}

@@ -8,10 +8,10 @@ from pathlib import Path
 import zstandard
 from msgspec import structs
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.documents import (
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.documents import (
     CONFIG,
     INDEX,
     LAYER,
@@ -25,7 +25,7 @@ from artifacts.oci.documents import (
     describe_bytes,
     encode,
 )
-from artifacts.oci.reference import Repository
+from benchlock.artifacts.oci.reference import Repository
 
 PACKINGS = {"plain": LAYER, "gzip": LAYER_GZIP, "zstd": LAYER_ZSTD}
 

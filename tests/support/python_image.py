@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from artifacts.digest import Descriptor, Digest
-from artifacts.local import LocalStore
-from evaluator.images.archive import docker_archive
-from evaluator.images.config import PACKAGES, encode_config
-from evaluator.runner.host import this_host
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.images.archive import docker_archive
+from benchlock.evaluator.images.config import PACKAGES, encode_config
+from benchlock.evaluator.runner.host import this_host
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ import msgspec
 import requests
 from litestar.testing import TestClient
 
-from api.http.making import make_lock
-from api.wire.cursors import cursor_of
-from api.wire.runs import begun_on_wire, over_on_wire
-from api.wiring import Registry
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
-from artifacts.progress import SILENT
-from evaluator.bundles import create_bundle
-from evaluator.records.runs import new_run_id
-from registry.lockfile import dump
-from registry.manifests import plain
-from registry.names import parse_reference
-from registry.requests import parse_request, read_request
+from benchlock.api.http.making import make_lock
+from benchlock.api.wire.cursors import cursor_of
+from benchlock.api.wire.runs import begun_on_wire, over_on_wire
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.bundles import create_bundle
+from benchlock.evaluator.records.runs import new_run_id
+from benchlock.registry.lockfile import dump
+from benchlock.registry.manifests import plain
+from benchlock.registry.names import parse_reference
+from benchlock.registry.requests import parse_request, read_request
 from tests.support.evidence import IDX, make_run
 from tests.support.frameworks import framework
 from tests.support.locks import REQUEST

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from evaluator.dispatch.ending import ended_by
-from evaluator.dispatch.machine_faults import MAX_FAULTS, MAX_FREE_PROBES
-from evaluator.dispatch.matching import MachineFacts, lacks
-from evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
-from evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended, JobState, Next, Tally, after
-from evaluator.dispatch.times import Times
-from evaluator.records.runs import RunEnd, RunId
+from benchlock.evaluator.dispatch.ending import ended_by
+from benchlock.evaluator.dispatch.machine_faults import MAX_FAULTS, MAX_FREE_PROBES
+from benchlock.evaluator.dispatch.matching import MachineFacts, lacks
+from benchlock.evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
+from benchlock.evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended, JobState, Next, Tally, after
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.runs import RunEnd, RunId
 
 
 @dataclass

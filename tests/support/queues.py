@@ -5,15 +5,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants
-from evaluator.dispatch.queue import JobId, JobWish, MachineId, new_job_id
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.times import Clock, Times
-from evaluator.records.runs import Outcome, RunEnd, RunId, RunStart, new_run_id
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
-from registry.hosts import HostFacts
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants
+from benchlock.evaluator.dispatch.queue import JobId, JobWish, MachineId, new_job_id
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.dispatch.times import Clock, Times
+from benchlock.evaluator.records.runs import Outcome, RunEnd, RunId, RunStart, new_run_id
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
+from benchlock.registry.hosts import HostFacts
 from tests.support.recorded import HOST, NOON, PLATFORM
 
 GIB = 1 << 30

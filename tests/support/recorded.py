@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from artifacts.digest import Digest, digest_bytes
-from evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
-from evaluator.statistics.figures import Interval, Metric
-from registry.metrics import DEFINITIONS
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.metrics import DEFINITIONS
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOST: dict[str, Any] = {

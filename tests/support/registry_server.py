@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from artifacts.digest import Digest, to_hex
-from artifacts.oci.reference import Repository
+from benchlock.artifacts.digest import Digest, to_hex
+from benchlock.artifacts.oci.reference import Repository
 
 _CONFIGURATION = """\
 version: 0.1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evaluator import harness_releases
-from registry.lockfile import LockedHarness
+from benchlock.evaluator import harness_releases
+from benchlock.registry.lockfile import LockedHarness
 
 
 def release(monkeypatch: pytest.MonkeyPatch, harness: LockedHarness) -> None:

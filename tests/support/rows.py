@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, Float, Integer, Table
 
-from migrations.schema import METADATA
-from registry.catalogue.guards import guards
+from benchlock.migrations.schema import METADATA
+from benchlock.registry.catalogue.guards import guards
 
 MUTABLE = {
     "open_runs",

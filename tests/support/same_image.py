@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.base import debian_tarball
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.base import debian_tarball
 from tests.support.commands import BENCHLOCK, Commands
 
 _AS_ANOTHER = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artifacts.digest import Descriptor, to_hex
-from artifacts.local import LocalStore
-from registry.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
+from benchlock.artifacts.digest import Descriptor, to_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
 from tests.evaluator.runner.evaluation import NOTHING, Evaluation
 from tests.support.python_image import PythonImage
 

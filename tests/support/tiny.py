@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from artifacts.canonical import canonical
-from artifacts.digest import digest_bytes
-from evaluator.images.target import host_target, running_python
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.images.target import host_target, running_python
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, model, written
 from tests.support.warm import Warm

@@ -4,13 +4,13 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from artifacts.digest import digest_bytes
-from registry.constraints import Constraint
-from registry.hardware import Hardware
-from registry.names import Kind, parse_target
-from registry.ranges import Interval
-from registry.resolution.availability import Preferences
-from registry.resolution.candidates import (
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.hardware import Hardware
+from benchlock.registry.names import Kind, parse_target
+from benchlock.registry.ranges import Interval
+from benchlock.registry.resolution.availability import Preferences
+from benchlock.registry.resolution.candidates import (
     COUNTED,
     Candidate,
     Environments,
@@ -22,7 +22,7 @@ from registry.resolution.candidates import (
     Question,
     Requirement,
 )
-from registry.versions import Version, key, parse_version
+from benchlock.registry.versions import Version, key, parse_version
 
 
 class Universe:

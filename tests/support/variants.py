@@ -10,16 +10,16 @@ from typing import Any
 
 from msgspec import structs
 
-from artifacts.canonical import canonical
-from artifacts.digest import Digest, digest_bytes
-from artifacts.store import BlobStore
-from registry.answerable import Chosen
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.entries import Provenance
-from registry.lockfile import Lock, LockedHarness, from_content, read
-from registry.manifests import Manifest, parse_published, plain, read_authored
-from registry.manifests.identity import content, manifest_digest
-from registry.names import KINDS, Kind
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.store import BlobStore
+from benchlock.registry.answerable import Chosen
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.lockfile import Lock, LockedHarness, from_content, read
+from benchlock.registry.manifests import Manifest, parse_published, plain, read_authored
+from benchlock.registry.manifests.identity import content, manifest_digest
+from benchlock.registry.names import KINDS, Kind
 from tests.support.locks import DATASET, FILES, FRAMEWORK, MODEL, Shelf, request
 
 Patch = Mapping[str, Any]

@@ -22,7 +22,13 @@ from typing import NoReturn
 from tests.support.commands import SECONDS, Commands
 
 ROOT = Path(__file__).resolve().parents[2]
-_MOST_USE = ("api.wiring", "evaluator.bundles", "evaluator.runner.execute", "registry.locks", "registry.publishing")
+_MOST_USE = (
+    "benchlock.api.wiring",
+    "benchlock.evaluator.bundles",
+    "benchlock.evaluator.runner.execute",
+    "benchlock.registry.locks",
+    "benchlock.registry.publishing",
+)
 """What commands import when they know that they need it."""
 _LONGEST = 1 << 17  # bytes of a question: the words and the variables
 
@@ -69,7 +75,7 @@ def _server() -> Path:
 def serve(place: str) -> None:
     """Answer until killed; returns in the processes that are to be commands, as if they had just been started."""
     for path in sorted((ROOT / "api" / "cli").glob("*.py")):
-        import_module(f"api.cli.{path.stem}")
+        import_module(f"benchlock.api.cli.{path.stem}")
     for name in _MOST_USE:
         import_module(name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -111,7 +117,7 @@ def _become(asked: dict[str, object], ends: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    from api.cli.main import main
+    from benchlock.api.cli.main import main
 
     serve(sys.argv[1])
     main()

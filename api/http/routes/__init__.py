@@ -5,7 +5,7 @@ from typing import Final
 
 from litestar import Router
 
-from api.http.routes import (
+from benchlock.api.http.routes import (
     access,
     artifacts,
     blobs,
@@ -20,7 +20,7 @@ from api.http.routes import (
     runs,
     upkeep,
 )
-from api.http.service import Service
+from benchlock.api.http.service import Service
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     health.routes,

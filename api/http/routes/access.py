@@ -7,14 +7,14 @@ from litestar import Response, Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 
-from api.dispatching import open_queue
-from api.http.documented import answers, content, example
-from api.http.guards import ADMIN
-from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import LIST
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.wire.access import (
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import ADMIN
+from benchlock.api.http.pages import Cursor, Limit, bounded, fit_page
+from benchlock.api.http.places import LIST
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.wire.access import (
     LogPage,
     NewToken,
     Revoked,
@@ -24,11 +24,11 @@ from api.wire.access import (
     entry_on_wire,
     token_on_wire,
 )
-from api.wire.cursors import cursor_of, key_of
-from api.wiring import now, open_log, open_tokens
-from registry.access.scopes import Scopes
-from registry.access.secret import Secret
-from registry.access.tokens import Token, parse_grace, parse_lifetime, parse_token_id
+from benchlock.api.wire.cursors import cursor_of, key_of
+from benchlock.api.wiring import now, open_log, open_tokens
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.secret import Secret
+from benchlock.registry.access.tokens import Token, parse_grace, parse_lifetime, parse_token_id
 
 _ID = "01m7zpsb9cmkr23pzwhqxxkrge"
 _TOKEN = {

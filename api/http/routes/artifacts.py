@@ -6,23 +6,23 @@ import msgspec
 from litestar import Request, Router, get
 from litestar.params import Parameter
 
-from api.http.conditional import JSON, Encoded, tagged
-from api.http.documented import answers, content, example, nothing
-from api.http.guards import READ
-from api.http.kept import Kept, UntilCommitted
-from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.service import Service
-from api.wire.artifacts import VersionDocument, VersionPage, listed_on_wire, version_document
-from api.wire.cursors import cursor_of, key_of
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.limits import TARGET
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import commits_of
-from registry.catalogue.pages import Listed, Listing
-from registry.constraints import Constraint
-from registry.names import Kind, Name, Reference, parse_name, parse_target
-from registry.versions import parse_version
+from benchlock.api.http.conditional import JSON, Encoded, tagged
+from benchlock.api.http.documented import answers, content, example, nothing
+from benchlock.api.http.guards import READ
+from benchlock.api.http.kept import Kept, UntilCommitted
+from benchlock.api.http.pages import Cursor, Limit, bounded, fit_page
+from benchlock.api.http.service import Service
+from benchlock.api.wire.artifacts import VersionDocument, VersionPage, listed_on_wire, version_document
+from benchlock.api.wire.cursors import cursor_of, key_of
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.limits import TARGET
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import commits_of
+from benchlock.registry.catalogue.pages import Listed, Listing
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.names import Kind, Name, Reference, parse_name, parse_target
+from benchlock.registry.versions import parse_version
 
 _ENTRY_BYTES = 1024
 """What an entry takes, roughly."""

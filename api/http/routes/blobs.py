@@ -12,20 +12,20 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.params import HeaderParameter, Parameter
 from litestar.response.base import ASGIResponse
 
-from api.http.answers import on_error
-from api.http.conditional import FOR_EVER, is_known
-from api.http.documented import answers, content, example, nothing
-from api.http.guards import READ, UPLOAD
-from api.http.places import READ_BLOB, SEND
-from api.http.ranges import MalformedUploadError, NotInContentError, asked_part
-from api.http.sending import BlobResponse
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.http.uploading import Uploading
-from artifacts.digest import Digest, digest_bytes, parse_digest
-from artifacts.errors import InvalidInputError
-from artifacts.store import FileStore
-from artifacts.uploads import OutOfPlaceError
+from benchlock.api.http.answers import on_error
+from benchlock.api.http.conditional import FOR_EVER, is_known
+from benchlock.api.http.documented import answers, content, example, nothing
+from benchlock.api.http.guards import READ, UPLOAD
+from benchlock.api.http.places import READ_BLOB, SEND
+from benchlock.api.http.ranges import MalformedUploadError, NotInContentError, asked_part
+from benchlock.api.http.sending import BlobResponse
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.http.uploading import Uploading
+from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.store import FileStore
+from benchlock.artifacts.uploads import OutOfPlaceError
 
 _BYTES: Final = "application/octet-stream"
 _EXAMPLE: Final = digest_bytes(b"")

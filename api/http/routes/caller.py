@@ -2,11 +2,11 @@
 
 from litestar import Router, get
 
-from api.http.documented import answers, content
-from api.http.guards import READ
-from api.http.service import Service
-from api.wire.caller import Caller
-from registry.access.actors import acting
+from benchlock.api.http.documented import answers, content
+from benchlock.api.http.guards import READ
+from benchlock.api.http.service import Service
+from benchlock.api.wire.caller import Caller
+from benchlock.registry.access.actors import acting
 
 _CALLER = {"id": "token/01kam1v3mz4w0q3d5g7h9j2k4m", "scopes": ["read", "run"]}
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 from litestar import Request, Router, get
 
-from api.http.conditional import Encoded, tagged
-from api.http.documented import answers, content, nothing
-from api.http.guards import PUBLIC
-from api.http.openapi import build_document
-from api.http.service import Service
-from artifacts.digest import digest_bytes
+from benchlock.api.http.conditional import Encoded, tagged
+from benchlock.api.http.documented import answers, content, nothing
+from benchlock.api.http.guards import PUBLIC
+from benchlock.api.http.openapi import build_document
+from benchlock.api.http.service import Service
+from benchlock.artifacts.digest import digest_bytes
 
 
 def routes(service: Service) -> Router:

@@ -8,16 +8,16 @@ from litestar import Response, Router, get
 from msgspec import Struct, structs
 from sqlalchemy import text
 
-from api.build import this_build
-from api.http.documented import answers, content
-from api.http.guards import PUBLIC, READ
-from api.http.logs import log
-from api.http.schema_watch import ANY_SCHEMA
-from api.http.service import Service
-from api.wiring import Registry
-from artifacts.digest import from_hex
-from artifacts.errors import BenchlockError, BusyError, UnavailableError
-from registry.catalogue.database import reading
+from benchlock.api.build import this_build
+from benchlock.api.http.documented import answers, content
+from benchlock.api.http.guards import PUBLIC, READ
+from benchlock.api.http.logs import log
+from benchlock.api.http.schema_watch import ANY_SCHEMA
+from benchlock.api.http.service import Service
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.errors import BenchlockError, BusyError, UnavailableError
+from benchlock.registry.catalogue.database import reading
 
 _METRICS = "text/plain; version=0.0.4"
 _NOWHERE: Final = from_hex("0" * 64)

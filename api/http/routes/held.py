@@ -9,24 +9,24 @@ from typing import Annotated, Any
 from litestar import Litestar, Router, post, put
 from litestar.params import Body
 
-from api.dispatching import open_queue
-from api.http.asked import MOST_RUN_VALUES
-from api.http.documented import answers, content, example
-from api.http.guards import RUN
-from api.http.logs import log
-from api.http.places import END
-from api.http.routes.runs import BEGUN, OVER, RunIn, check_begun, check_ended
-from api.http.routes.runs import RUN as RUN_EXAMPLE
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.wire import runs as wire
-from api.wiring import Registry, now
-from artifacts.errors import BenchlockError
-from evaluator.dispatch.held import HeldRuns
-from evaluator.dispatch.times import Times
-from evaluator.records.runs import RunStart, parse_run_id
-from registry.accepting import refuse_missing
-from registry.access.actors import SERVER, act_as
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.asked import MOST_RUN_VALUES
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import RUN
+from benchlock.api.http.logs import log
+from benchlock.api.http.places import END
+from benchlock.api.http.routes.runs import BEGUN, OVER, RunIn, check_begun, check_ended
+from benchlock.api.http.routes.runs import RUN as RUN_EXAMPLE
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.wire import runs as wire
+from benchlock.api.wiring import Registry, now
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.dispatch.held import HeldRuns
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.runs import RunStart, parse_run_id
+from benchlock.registry.accepting import refuse_missing
+from benchlock.registry.access.actors import SERVER, act_as
 
 _HOLD = {"run": BEGUN["id"], "seconds": 60.0}
 

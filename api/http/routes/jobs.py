@@ -13,24 +13,24 @@ from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
-from api.dispatching import open_queue
-from api.http.documented import answers, content, example
-from api.http.guards import READ, RUN
-from api.http.making import make_lock
-from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import ASK, LIST, WATCH
-from api.http.routes.locks import REQUEST
-from api.http.service import Service
-from api.wire import jobs as wire
-from api.wire.cursors import cursor_of, key_of
-from api.wiring import Registry, now
-from artifacts.digest import digest_bytes, parse_digest
-from artifacts.errors import InvalidInputError, UnknownNameError
-from evaluator.dispatch.queue import JobId, Queue, parse_job_id
-from evaluator.dispatch.states import TERMINAL, JobState
-from evaluator.dispatch.submission import wish_of
-from registry.lockfile import Lock, load
-from registry.requests import parse_request
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import READ, RUN
+from benchlock.api.http.making import make_lock
+from benchlock.api.http.pages import Cursor, Limit, bounded, fit_page
+from benchlock.api.http.places import ASK, LIST, WATCH
+from benchlock.api.http.routes.locks import REQUEST
+from benchlock.api.http.service import Service
+from benchlock.api.wire import jobs as wire
+from benchlock.api.wire.cursors import cursor_of, key_of
+from benchlock.api.wiring import Registry, now
+from benchlock.artifacts.digest import digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.dispatch.queue import JobId, Queue, parse_job_id
+from benchlock.evaluator.dispatch.states import TERMINAL, JobState
+from benchlock.evaluator.dispatch.submission import wish_of
+from benchlock.registry.lockfile import Lock, load
+from benchlock.registry.requests import parse_request
 
 _LOOKS: Final = 0.5
 """Seconds between two looks at a job that is watched."""

@@ -7,26 +7,26 @@ from typing import Annotated, Any, Final
 from litestar import Router, get, patch, post, put
 from litestar.params import Body, Parameter
 
-from api.dispatching import open_queue
-from api.http.asked import MOST_RUN_VALUES
-from api.http.documented import answers, content, example
-from api.http.guards import ADMIN, READ, RUN
-from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import END, LIST, WAIT
-from api.http.routes.jobs import JOB
-from api.http.routes.runs import BEGUN, check_begun, check_ended
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.wire import jobs as wire
-from api.wire.cursors import cursor_of, key_of
-from api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
-from api.wiring import Registry
-from artifacts.digest import Descriptor
-from artifacts.errors import InvalidInputError
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.records.runs import RunEnd, RunId, RunStart
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.asked import MOST_RUN_VALUES
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import ADMIN, READ, RUN
+from benchlock.api.http.pages import Cursor, Limit, bounded, fit_page
+from benchlock.api.http.places import END, LIST, WAIT
+from benchlock.api.http.routes.jobs import JOB
+from benchlock.api.http.routes.runs import BEGUN, check_begun, check_ended
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.wire import jobs as wire
+from benchlock.api.wire.cursors import cursor_of, key_of
+from benchlock.api.wire.runs import RunBegun, begun_on_wire, end_of, start_of
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import Fence, Job, Lease, MachineId, Queue
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.records.runs import RunEnd, RunId, RunStart
 
 _LOOKS: Final = 1.0
 """Seconds between two looks for work, for a machine that waits."""

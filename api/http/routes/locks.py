@@ -10,27 +10,27 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.asked import MOST_LOCK_VALUES
-from api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
-from api.http.documented import answers, content, example, nothing
-from api.http.guards import READ, RUN
-from api.http.making import make_lock
-from api.http.places import ASK
-from api.http.service import Service
-from api.wire import locks as wire
-from api.wiring import Registry
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError
-from evaluator.runner.agreement import check_agreement
-from evaluator.runner.verification import read_manifests
-from registry.accepting import refuse_missing
-from registry.difference import diff
-from registry.lockfile import Lock, dump, load
-from registry.locks import known_manifests, resolve_drafted, resolve_request, why_chosen
-from registry.named import named
-from registry.names import parse_target
-from registry.requests import parse_request
-from registry.staleness import check_lock
+from benchlock.api.http.asked import MOST_LOCK_VALUES
+from benchlock.api.http.conditional import FOR_EVER, MUST_ASK, Encoded, tagged
+from benchlock.api.http.documented import answers, content, example, nothing
+from benchlock.api.http.guards import READ, RUN
+from benchlock.api.http.making import make_lock
+from benchlock.api.http.places import ASK
+from benchlock.api.http.service import Service
+from benchlock.api.wire import locks as wire
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.runner.agreement import check_agreement
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.accepting import refuse_missing
+from benchlock.registry.difference import diff
+from benchlock.registry.lockfile import Lock, dump, load
+from benchlock.registry.locks import known_manifests, resolve_drafted, resolve_request, why_chosen
+from benchlock.registry.named import named
+from benchlock.registry.names import parse_target
+from benchlock.registry.requests import parse_request
+from benchlock.registry.staleness import check_lock
 
 TOML = "application/toml"
 _ID = "sha256:"

@@ -7,17 +7,17 @@ from litestar import Router, post
 from litestar.params import Body
 from msgspec import UNSET
 
-from api.http.asked import LONG_BODY, Asked
-from api.http.conditional import JSON, Encoded
-from api.http.documented import answers, content, example
-from api.http.guards import PUBLISH
-from api.http.service import Service
-from api.http.space import WHILE_FULL, reserve_share
-from api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
-from artifacts.digest import Digest
-from registry.accepting import accept, parse_accepted
-from registry.catalogue.entries import Provenance
-from registry.names import parse_reference
+from benchlock.api.http.asked import LONG_BODY, Asked
+from benchlock.api.http.conditional import JSON, Encoded
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import PUBLISH
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL, reserve_share
+from benchlock.api.wire.artifacts import Publication, PublishedVersion, Yank, Yanked, published_on_wire
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.accepting import accept, parse_accepted
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.names import parse_reference
 
 _MANIFEST = {
     "schema": 1,

@@ -9,24 +9,24 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from api.http.conditional import Encoded, tagged
-from api.http.documented import answers, content, example, nothing
-from api.http.guards import ADMIN, READ
-from api.http.pages import Cursor, Limit, bounded, fit_page
-from api.http.places import COMPARE, LIST
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.wire import runs as wire
-from api.wire import verdicts as told
-from api.wire.cursors import cursor_of, key_of
-from api.wiring import Registry
-from artifacts.digest import digest_bytes, parse_digest
-from artifacts.errors import InvalidInputError
-from artifacts.limits import PAGE
-from evaluator.evidence.examination import SCRATCH
-from evaluator.records.documents import check_fit, check_recorded
-from evaluator.records.runs import Outcome, Run, RunId, RunStart, check_start, parse_run_id
-from registry.lockfile import load
+from benchlock.api.http.conditional import Encoded, tagged
+from benchlock.api.http.documented import answers, content, example, nothing
+from benchlock.api.http.guards import ADMIN, READ
+from benchlock.api.http.pages import Cursor, Limit, bounded, fit_page
+from benchlock.api.http.places import COMPARE, LIST
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.wire import runs as wire
+from benchlock.api.wire import verdicts as told
+from benchlock.api.wire.cursors import cursor_of, key_of
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.limits import PAGE
+from benchlock.evaluator.evidence.examination import SCRATCH
+from benchlock.evaluator.records.documents import check_fit, check_recorded
+from benchlock.evaluator.records.runs import Outcome, Run, RunId, RunStart, check_start, parse_run_id
+from benchlock.registry.lockfile import load
 
 _AT_ONCE = 101
 """Runs that are read together."""
@@ -263,8 +263,8 @@ def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
 
 
 def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
-    from evaluator.comparing import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
-    from evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.comparing import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
+    from benchlock.evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
 
     runs = [registry.records.get(parse_run_id(one)) for one in data.runs]
     locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
@@ -273,7 +273,7 @@ def _compared(registry: Registry, data: told.RunsAsked) -> told.ComparisonTold:
 
 
 def _judged(registry: Registry, data: told.VerdictAsked) -> told.VerdictTold:
-    from evaluator.rerunning import find_latest_done, find_sides, judge_rerun  # noqa: PLC0415 - as above
+    from benchlock.evaluator.rerunning import find_latest_done, find_sides, judge_rerun  # noqa: PLC0415 - as above
 
     again = _ended(registry, data.run)
     lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)

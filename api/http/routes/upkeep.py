@@ -6,18 +6,18 @@ from typing import Annotated, Final
 from litestar import Router, post
 from litestar.params import Body
 
-from api.client.embedded import EmbeddedRegistry
-from api.http.documented import answers, content, example
-from api.http.guards import ADMIN, PUBLISH
-from api.http.service import Service
-from api.http.space import WHILE_FULL
-from api.wire import upkeep as wire
-from api.wiring import Registry
-from artifacts.digest import parse_digest
-from artifacts.progress import SILENT
-from registry.accepting import refuse_missing
-from registry.access.actors import acting
-from registry.lockfile import Lock, load
+from benchlock.api.client.embedded import EmbeddedRegistry
+from benchlock.api.http.documented import answers, content, example
+from benchlock.api.http.guards import ADMIN, PUBLISH
+from benchlock.api.http.service import Service
+from benchlock.api.http.space import WHILE_FULL
+from benchlock.api.wire import upkeep as wire
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import parse_digest
+from benchlock.artifacts.progress import SILENT
+from benchlock.registry.accepting import refuse_missing
+from benchlock.registry.access.actors import acting
+from benchlock.registry.lockfile import Lock, load
 
 SELDOM = ADMIN | WHILE_FULL | {"rate": 10.0}
 """Each may read all that there is."""
@@ -99,7 +99,7 @@ def routes(service: Service) -> Router:
 
 
 def _taken_in(service: Service, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
-    from evaluator.bundles import BundleAdmission  # noqa: PLC0415 - scipy, which most answers need not
+    from benchlock.evaluator.bundles import BundleAdmission  # noqa: PLC0415 - scipy, which most answers need not
 
     registry, digest = service.registry, parse_digest(data.blob)
     admission = BundleAdmission(_MOST_FILES, partial(service.uploads.charge, acting().id))

@@ -9,12 +9,12 @@ from litestar import Litestar
 from litestar.testing import TestClient
 from sqlalchemy import Engine
 
-from api.http.app import create_app
-from api.wiring import Registry
-from evaluator.evidence.examination import Examiner
-from evaluator.records.records import Records
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogued import CataloguedStore
+from benchlock.api.http.app import create_app
+from benchlock.api.wiring import Registry
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.records import Records
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogued import CataloguedStore
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -11,19 +11,19 @@ from litestar.testing import TestClient
 from litestar.types import Receive, Scope, Send
 from sqlalchemy import select
 
-from api.http.app import create_app
-from api.http.guards import READ, Open, check_guarded
-from api.http.logs import JsonLines
-from api.http.settings import Settings
-from api.wiring import Registry, now, open_log
-from registry.access.gate import Gate
-from registry.access.refusals import Refusals
-from registry.access.scopes import NEEDS, Scopes
-from registry.access.secret import Secret, new_secret
-from registry.access.tables import actions
-from registry.access.tokens import Token, Tokens
-from registry.catalogue.database import reading
-from registry.catalogue.tables import metadata, record_chain
+from benchlock.api.http.app import create_app
+from benchlock.api.http.guards import READ, Open, check_guarded
+from benchlock.api.http.logs import JsonLines
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import Registry, now, open_log
+from benchlock.registry.access.gate import Gate
+from benchlock.registry.access.refusals import Refusals
+from benchlock.registry.access.scopes import NEEDS, Scopes
+from benchlock.registry.access.secret import Secret, new_secret
+from benchlock.registry.access.tables import actions
+from benchlock.registry.access.tokens import Token, Tokens
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.catalogue.tables import metadata, record_chain
 from tests.api.http.conftest import Client
 from tests.support.clocks import Standing
 from tests.support.queues import facts

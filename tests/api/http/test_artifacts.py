@@ -6,12 +6,12 @@ from itertools import chain, repeat
 import msgspec
 import pytest
 
-from api.http.kept import UntilCommitted
-from api.wire.artifacts import VersionDocument, VersionPage, entry_of
-from api.wiring import Registry
-from artifacts.digest import digest_bytes
-from registry.catalogue.entries import Entry
-from registry.names import Reference, parse_reference
+from benchlock.api.http.kept import UntilCommitted
+from benchlock.api.wire.artifacts import VersionDocument, VersionPage, entry_of
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.registry.catalogue.entries import Entry
+from benchlock.registry.names import Reference, parse_reference
 from tests.api.http.conftest import Client
 from tests.support.frameworks import publish_framework
 

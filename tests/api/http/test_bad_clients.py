@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from artifacts.digest import digest_bytes
+from benchlock.artifacts.digest import digest_bytes
 from tests.support.serving import Served, memory_of, service, tuned_service
 
 MIB = 1 << 20

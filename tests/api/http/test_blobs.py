@@ -12,15 +12,15 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
-from api.http.app import create_app
-from api.http.logs import JsonLines
-from api.wiring import Registry
-from artifacts.digest import Digest, digest_bytes
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import parse_server
-from artifacts.http.store import HttpStore
-from registry.access.actors import Actor
-from registry.access.scopes import EVERYTHING
+from benchlock.api.http.app import create_app
+from benchlock.api.http.logs import JsonLines
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.registry.access.actors import Actor
+from benchlock.registry.access.scopes import EVERYTHING
 from tests.support import web
 
 from .conftest import Client

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.wire.runs import begun_on_wire, over_on_wire
-from api.wiring import Registry
-from evaluator import harness_releases
-from evaluator.evidence.records import ExaminedRecords
-from registry.lockfile import Lock, dump, read
-from registry.manifests.identity import content
+from benchlock.api.wire.runs import begun_on_wire, over_on_wire
+from benchlock.api.wiring import Registry
+from benchlock.evaluator import harness_releases
+from benchlock.evaluator.evidence.records import ExaminedRecords
+from benchlock.registry.lockfile import Lock, dump, read
+from benchlock.registry.manifests.identity import content
 from tests.api.http.conftest import Client
 from tests.support.evidence import IDX, make_run
 from tests.support.releases import release

@@ -11,15 +11,15 @@ import httpx
 import msgspec
 import pytest
 
-from api.dispatching import open_queue
-from api.wire.runs import begun_on_wire, over_on_wire
-from api.wiring import Registry
-from evaluator.dispatch.matching import Wants
-from evaluator.dispatch.queue import JobWish, new_job_id
-from evaluator.evidence.status import REPORTED_FIELDS
-from evaluator.records.documents import encode_run
-from evaluator.records.runs import Run, new_run_id
-from registry.lockfile import Lock
+from benchlock.api.dispatching import open_queue
+from benchlock.api.wire.runs import begun_on_wire, over_on_wire
+from benchlock.api.wiring import Registry
+from benchlock.evaluator.dispatch.matching import Wants
+from benchlock.evaluator.dispatch.queue import JobWish, new_job_id
+from benchlock.evaluator.evidence.status import REPORTED_FIELDS
+from benchlock.evaluator.records.documents import encode_run
+from benchlock.evaluator.records.runs import Run, new_run_id
+from benchlock.registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from

@@ -10,18 +10,18 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from api.dispatching import open_queue
-from api.http.app import create_app
-from api.http.logs import JsonLines
-from api.http.settings import Settings
-from api.wire.runs import RunOnWire, begun_on_wire, over_on_wire, run_of
-from api.wiring import Registry
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import UnavailableError
-from evaluator.dispatch.held import HeldRuns
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.records.runs import RunEnd, RunId
-from registry.lockfile import Lock
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.app import create_app
+from benchlock.api.http.logs import JsonLines
+from benchlock.api.http.settings import Settings
+from benchlock.api.wire.runs import RunOnWire, begun_on_wire, over_on_wire, run_of
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.dispatch.held import HeldRuns
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.records.runs import RunEnd, RunId
+from benchlock.registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, facts, keep_lock, machine, wish

@@ -8,15 +8,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from api.http.app import create_app
-from api.http.routes import jobs
-from api.http.service import Service
-from api.wiring import Registry
-from artifacts.digest import digest_bytes
-from evaluator.dispatch.queue import Job, Queue, parse_job_id
-from evaluator.dispatch.states import Tally
-from registry.lockfile import load
-from registry.requests import read_request
+from benchlock.api.http.app import create_app
+from benchlock.api.http.routes import jobs
+from benchlock.api.http.service import Service
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.dispatch.queue import Job, Queue, parse_job_id
+from benchlock.evaluator.dispatch.states import Tally
+from benchlock.registry.lockfile import load
+from benchlock.registry.requests import read_request
 from tests.api.http.conftest import Client
 from tests.support.locks import REQUEST
 from tests.support.variants import variant

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifacts.digest import digest_bytes
-from registry.manifests import plain
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.registry.manifests import plain
 from tests.support.commands import Commands
 from tests.support.frameworks import framework
 from tests.support.postgresql import EMPTY, PostgresServer

@@ -14,14 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import IntegrityError, UnavailableError
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import parse_server
-from artifacts.http.store import HttpStore
-from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
-from artifacts.store import verify
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.mirrored import MirroredStore
+from benchlock.artifacts.store import verify
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.serving import Served, service
 
@@ -35,9 +35,9 @@ LATE = 30.0  # seconds after which what should come is taken to hang
 SENDS = """
 import io, os, signal, sys
 from pathlib import Path
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import parse_server
-from artifacts.http.store import HttpStore
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.http.store import HttpStore
 
 sent = 0
 def advance(step):
@@ -55,11 +55,11 @@ FETCHES = """
 import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-from artifacts.http.client import connect, session_with
-from artifacts.http.server import parse_server
-from artifacts.http.store import HttpStore
-from artifacts.local import LocalStore
-from artifacts.mirrored import MirroredStore
+from benchlock.artifacts.http.client import connect, session_with
+from benchlock.artifacts.http.server import parse_server
+from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.mirrored import MirroredStore
 
 class Killing:
     @contextmanager

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from api.dispatching import open_queue
-from api.http.app import create_app
-from api.http.service import Service
-from api.wire.runs import begun_on_wire, over_on_wire
-from api.wiring import Registry, now
-from evaluator.dispatch.matching import Wants
-from evaluator.dispatch.queue import JobWish, Lease, new_job_id
-from evaluator.records.runs import RunEnd
-from registry.access.gate import Gate
-from registry.access.scopes import Scopes
-from registry.access.tokens import Tokens
-from registry.lockfile import Lock
+from benchlock.api.dispatching import open_queue
+from benchlock.api.http.app import create_app
+from benchlock.api.http.service import Service
+from benchlock.api.wire.runs import begun_on_wire, over_on_wire
+from benchlock.api.wiring import Registry, now
+from benchlock.evaluator.dispatch.matching import Wants
+from benchlock.evaluator.dispatch.queue import JobWish, Lease, new_job_id
+from benchlock.evaluator.records.runs import RunEnd
+from benchlock.registry.access.gate import Gate
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, CPU, facts, machine

@@ -19,11 +19,11 @@ from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 from litestar.types import HTTPScope
 
-from api.client.embedded import EmbeddedRegistry
-from api.http.app import create_app
-from api.http.guards import Open, guard_with
-from api.http.limits import Buckets, Strangers, TooManyRequestsError
-from api.http.patience import (
+from benchlock.api.client.embedded import EmbeddedRegistry
+from benchlock.api.http.app import create_app
+from benchlock.api.http.guards import Open, guard_with
+from benchlock.api.http.limits import Buckets, Strangers, TooManyRequestsError
+from benchlock.api.http.patience import (
     IncompleteBodyError,
     PatientSend,
     SlowReaderError,
@@ -32,19 +32,19 @@ from api.http.patience import (
     patiently_received,
     without_body,
 )
-from api.http.places import Places
-from api.http.send_window import MIN_CHUNK, SendMemory
-from api.http.serving import CONNECTIONS
-from api.http.settings import AT_ONCE, Bound, Settings
-from api.http.work import Work
-from api.wiring import Registry, open_tokens
-from artifacts.digest import digest_bytes
-from artifacts.errors import BusyError
-from artifacts.isolation.slots import CLAIM, ChildSlots
-from evaluator.records.records import Records
-from registry.access.actors import Actor, acting, acting_as
-from registry.access.gate import Gate
-from registry.access.scopes import NOTHING, Scopes
+from benchlock.api.http.places import Places
+from benchlock.api.http.send_window import MIN_CHUNK, SendMemory
+from benchlock.api.http.serving import CONNECTIONS
+from benchlock.api.http.settings import AT_ONCE, Bound, Settings
+from benchlock.api.http.work import Work
+from benchlock.api.wiring import Registry, open_tokens
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import BusyError
+from benchlock.artifacts.isolation.slots import CLAIM, ChildSlots
+from benchlock.evaluator.records.records import Records
+from benchlock.registry.access.actors import Actor, acting, acting_as
+from benchlock.registry.access.gate import Gate
+from benchlock.registry.access.scopes import NOTHING, Scopes
 from tests.api.http.conftest import Client
 
 RUN = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
@@ -543,7 +543,7 @@ def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
             assert gate.wait(60)
         raise BusyError("enough")
 
-    monkeypatch.setattr(f"api.http.routes.{target}", act)
+    monkeypatch.setattr(f"benchlock.api.http.routes.{target}", act)
     authority = Gate(tokens, lambda: datetime.now(UTC))
 
     def ask(text: str) -> Any:  # noqa: ANN401 - a response

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.http.routes import locks
-from api.wire.locks import KeptLock, Resolved, resolution_of
-from api.wiring import Registry
-from registry.lockfile import Lock, dump, load
-from registry.locks import resolve_request
-from registry.names import parse_reference
-from registry.requests import read_request
+from benchlock.api.http.routes import locks
+from benchlock.api.wire.locks import KeptLock, Resolved, resolution_of
+from benchlock.api.wiring import Registry
+from benchlock.registry.lockfile import Lock, dump, load
+from benchlock.registry.locks import resolve_request
+from benchlock.registry.names import parse_reference
+from benchlock.registry.requests import read_request
 from tests.api.http.conftest import Client
 from tests.support.locks import REQUEST
 from tests.support.variants import Variant, variant

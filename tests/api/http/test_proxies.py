@@ -7,12 +7,12 @@ from datetime import datetime
 import httpx
 import pytest
 
-from api.http.app import create_app
-from api.http.proxies import behind
-from api.http.settings import Settings
-from api.wiring import Registry, open_tokens
-from artifacts.errors import InvalidInputError
-from registry.access.gate import Gate
+from benchlock.api.http.app import create_app
+from benchlock.api.http.proxies import behind
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import Registry, open_tokens
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.access.gate import Gate
 from tests.api.http.conftest import NOON
 
 PROXY, HERE, THERE = "10.0.0.7", "203.0.113.1", "203.0.113.2"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from api.image_lookup import public_look_up
-from artifacts.errors import InvalidInputError
-from artifacts.memory import MemoryStore
-from artifacts.transfer import network
-from registry.manifests import plain
+from benchlock.api.image_lookup import public_look_up
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.transfer import network
+from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
 from tests.support.frameworks import framework
 
@@ -99,7 +99,7 @@ def test_no_credentials_of_the_service_are_sent_for_strangers(
     def unwanted(*_: object) -> None:
         pytest.fail("the credentials of whoever runs the service were asked for")
 
-    monkeypatch.setattr("api.credentials.credentials_for", unwanted)
+    monkeypatch.setattr("benchlock.api.credentials.credentials_for", unwanted)
     monkeypatch.setattr(socket, "getaddrinfo", meaning(PUBLIC, PRIVATE))
     with pytest.raises(InvalidInputError, match="not public"):
         public_look_up(MemoryStore())(f"registry.example.org:{port}/some/image@sha256:{'0' * 64}", "linux", "amd64")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from onnx import TensorProto
 
-from api.wiring import Registry
-from artifacts.canonical import canonical
-from artifacts.digest import Digest, digest_bytes
-from artifacts.local import LocalStore
-from registry.catalogue.entries import Provenance
-from registry.drafts import read_draft
-from registry.manifests import parse_published, plain
-from registry.names import parse_reference
-from registry.publishing import take
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.catalogue.entries import Provenance
+from benchlock.registry.drafts import read_draft
+from benchlock.registry.manifests import parse_published, plain
+from benchlock.registry.names import parse_reference
+from benchlock.registry.publishing import take
 from tests.api.http.conftest import Client
 from tests.registry.test_geometry_checks import CODE, DECODE, FULL, WIDE, detector
 from tests.support.frameworks import framework

@@ -12,13 +12,13 @@ from typing import Any, ParamSpec, TypeVar, cast
 import pytest
 from litestar import Request
 
-from api.http.receiving import append
-from api.http.work import Work
-from artifacts.digest import digest_bytes
-from artifacts.errors import BusyError
-from artifacts.local import LocalStore
-from artifacts.pieces import Piece
-from artifacts.uploads import Uploads
+from benchlock.api.http.receiving import append
+from benchlock.api.http.work import Work
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import BusyError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.pieces import Piece
+from benchlock.artifacts.uploads import Uploads
 
 P = ParamSpec("P")
 T = TypeVar("T")

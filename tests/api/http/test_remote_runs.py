@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from api.client import records as client_records
-from api.client.opening import reach
-from api.client.records import RemoteRuns
-from api.wiring import open_registry
-from evaluator.records.runs import RunEnd, new_run_id
+from benchlock.api.client import records as client_records
+from benchlock.api.client.opening import reach
+from benchlock.api.client.records import RemoteRuns
+from benchlock.api.wiring import open_registry
+from benchlock.evaluator.records.runs import RunEnd, new_run_id
 from tests.evaluator.dispatch.test_held import start_of
 from tests.support.recorded import NOON
 from tests.support.serving import service

@@ -12,20 +12,20 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import text
 
-from api.http.app import create_app
-from api.wire.runs import RunOnWire, RunPage, entries_of, run_of
-from api.wiring import Registry
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from evaluator.evidence.records import ExaminedRecords
-from evaluator.records.records import Records
-from evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, new_run_id
-from evaluator.statistics.figures import Interval
-from registry.access.actors import Actor
-from registry.access.scopes import Scopes
-from registry.catalogue.damage import DamagedDatabaseError
-from registry.catalogue.insertion import insert_lock
-from registry.lockfile import Lock
-from registry.names import KINDS
+from benchlock.api.http.app import create_app
+from benchlock.api.wire.runs import RunOnWire, RunPage, entries_of, run_of
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.evaluator.evidence.records import ExaminedRecords
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, new_run_id
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.registry.access.actors import Actor
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.catalogue.damage import DamagedDatabaseError
+from benchlock.registry.catalogue.insertion import insert_lock
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.names import KINDS
 from tests.api.http.conftest import Client
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.recorded import DONE, NOON, metric, recorded
@@ -170,7 +170,7 @@ def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest
         return ()
 
     monkeypatch.setattr(Records, "list_entries", listed)
-    monkeypatch.setattr("api.http.routes.runs._AT_ONCE", 10_000)
+    monkeypatch.setattr("benchlock.api.http.routes.runs._AT_ONCE", 10_000)
     assert client.get("/v1/runs?limit=1000").json() == {"runs": [], "damaged": []}
     assert asked == [201]
 
@@ -347,7 +347,7 @@ def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run
     seen = client.get(path_of(failed))
     assert seen.json()["hidden"]["reason"] == "noise"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("api.http.guards.OPEN", reader)
+        patched.setattr("benchlock.api.http.guards.OPEN", reader)
         assert client.get(path_of(failed)).status_code == 404
         compared = client.post("/v1/comparisons", json={"runs": [failed.id, failed.id]})
         assert compared.status_code == 404

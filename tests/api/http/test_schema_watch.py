@@ -6,11 +6,11 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import Engine, text
 
-from api.http.app import create_app
-from api.http.settings import Settings
-from api.wiring import Registry
-from migrations import HEAD, prepare
-from registry.catalogue.database import writing
+from benchlock.api.http.app import create_app
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import Registry
+from benchlock.migrations import HEAD, prepare
+from benchlock.registry.catalogue.database import writing
 from tests.api.http.conftest import Client
 from tests.support.tiny import FRAMEWORK
 

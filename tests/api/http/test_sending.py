@@ -12,15 +12,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from api.http.app import create_app
-from api.http.observed import Observed
-from api.http.patience import ClientLeftError
-from api.http.ranges import Part
-from api.http.send_window import CHUNKS_IN_MEMORY, MAX_CHUNK, MIN_CHUNK, SendMemory, SendWindow
-from api.http.sending import BlobResponse
-from api.http.work import Work
-from api.wiring import Registry, now
-from registry.access.refusals import Refusals
+from benchlock.api.http.app import create_app
+from benchlock.api.http.observed import Observed
+from benchlock.api.http.patience import ClientLeftError
+from benchlock.api.http.ranges import Part
+from benchlock.api.http.send_window import CHUNKS_IN_MEMORY, MAX_CHUNK, MIN_CHUNK, SendMemory, SendWindow
+from benchlock.api.http.sending import BlobResponse
+from benchlock.api.http.work import Work
+from benchlock.api.wiring import Registry, now
+from benchlock.registry.access.refusals import Refusals
 
 Message = dict[str, Any]
 

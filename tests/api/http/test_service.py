@@ -12,20 +12,20 @@ from litestar import Router, get
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
-from api.http import app as application
-from api.http.app import create_app
-from api.http.guards import READ, is_loopback
-from api.http.logs import JsonLines
-from api.http.routes import ROUTERS
-from api.http.service import Service
-from api.http.settings import Settings
-from api.wire.problems import Problem
-from api.wiring import Registry
-from artifacts.errors import UnavailableError
-from artifacts.local import LocalStore
-from registry.access.actors import Actor, acting
-from registry.access.errors import UnauthorizedError
-from registry.access.scopes import NEEDS, Scopes
+from benchlock.api.http import app as application
+from benchlock.api.http.app import create_app
+from benchlock.api.http.guards import READ, is_loopback
+from benchlock.api.http.logs import JsonLines
+from benchlock.api.http.routes import ROUTERS
+from benchlock.api.http.service import Service
+from benchlock.api.http.settings import Settings
+from benchlock.api.wire.problems import Problem
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.access.actors import Actor, acting
+from benchlock.registry.access.errors import UnauthorizedError
+from benchlock.registry.access.scopes import NEEDS, Scopes
 from tests.api.http.conftest import Client
 
 JSON = {"content-type": "application/json"}

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.http.listening import listen
-from artifacts.errors import UnavailableError
+from benchlock.api.http.listening import listen
+from benchlock.artifacts.errors import UnavailableError
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.registry_server import free_port
 from tests.support.serving import Served, service, tuned_service
@@ -98,11 +98,11 @@ def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path)
 STAYS = """
 import sys, time
 from litestar import Router, get
-from api.http import app
-from api.http.guards import PUBLIC
-from api.http.serving import serve
-from api.http.settings import Settings
-from api.wiring import open_registry
+from benchlock.api.http import app
+from benchlock.api.http.guards import PUBLIC
+from benchlock.api.http.serving import serve
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import open_registry
 
 def stuck(service):
     @get("/stuck", opt=PUBLIC)
@@ -170,7 +170,7 @@ def _until(holds: Callable[[], bool]) -> None:
 # Writes to standard error in all the ways that a Python program has.
 WRITES = """
 import logging, sys, threading, warnings
-from api.http.logs import log_to_stderr
+from benchlock.api.http.logs import log_to_stderr
 log_to_stderr()
 warnings.warn("of a warning")
 logging.getLogger("library").error("of a library")

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from api.client.opening import reach
-from api.client.queue import HttpQueue
-from api.client.records import RemoteRuns
-from api.dispatching import open_queue
-from api.wiring import open_registry
-from evaluator.dispatch.matching import Wants
-from evaluator.dispatch.queue import JobWish, new_job_id
-from evaluator.records.runs import RunEnd
+from benchlock.api.client.opening import reach
+from benchlock.api.client.queue import HttpQueue
+from benchlock.api.client.records import RemoteRuns
+from benchlock.api.dispatching import open_queue
+from benchlock.api.wiring import open_registry
+from benchlock.evaluator.dispatch.matching import Wants
+from benchlock.evaluator.dispatch.queue import JobWish, new_job_id
+from benchlock.evaluator.records.runs import RunEnd
 from tests.evaluator.dispatch.test_held import start_of
 from tests.support.queues import BOOT, CPU, facts, machine
 from tests.support.serving import service

@@ -11,18 +11,18 @@ import pytest
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
-from api.client.embedded import EmbeddedRegistry
-from api.http.app import create_app
-from api.http.routes.runs import BEGUN
-from api.http.settings import Settings
-from api.wiring import DISK_RESERVE, UNNAMED_BYTES, Registry, open_reserve, open_tokens
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from artifacts.progress import SILENT
-from artifacts.space import DiskReserve, LowSpaceError, Space
-from artifacts.uploads import Uploads
-from registry.access.gate import Gate
-from registry.access.scopes import Scopes
+from benchlock.api.client.embedded import EmbeddedRegistry
+from benchlock.api.http.app import create_app
+from benchlock.api.http.routes.runs import BEGUN
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import DISK_RESERVE, UNNAMED_BYTES, Registry, open_reserve, open_tokens
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.space import DiskReserve, LowSpaceError, Space
+from benchlock.artifacts.uploads import Uploads
+from benchlock.registry.access.gate import Gate
+from benchlock.registry.access.scopes import Scopes
 from tests.api.http.conftest import Client
 
 UPLOADS = "/v1/blobs/uploads"

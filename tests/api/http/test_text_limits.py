@@ -10,19 +10,19 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, select, text
 
-from api.http.routes.locks import REQUEST
-from api.wire.runs import RunOnWire, RunPage, begun_on_wire, over_on_wire
-from api.wiring import Registry
-from artifacts import limits
-from artifacts.digest import Descriptor, digest_bytes
-from evaluator.records.runs import RunId, new_run_id
-from evaluator.records.tables import open_runs, run_ends
-from migrations.text_limits import text_limits
-from registry.catalogue.chain import insert_record
-from registry.catalogue.database import reading, writing
-from registry.catalogue.tables import versions, yanks
-from registry.catalogue.text_limits import leftovers
-from registry.lockfile import Lock
+from benchlock.api.http.routes.locks import REQUEST
+from benchlock.api.wire.runs import RunOnWire, RunPage, begun_on_wire, over_on_wire
+from benchlock.api.wiring import Registry
+from benchlock.artifacts import limits
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.evaluator.records.runs import RunId, new_run_id
+from benchlock.evaluator.records.tables import open_runs, run_ends
+from benchlock.migrations.text_limits import text_limits
+from benchlock.registry.catalogue.chain import insert_record
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.tables import versions, yanks
+from benchlock.registry.catalogue.text_limits import leftovers
+from benchlock.registry.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, facts

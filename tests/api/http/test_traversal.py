@@ -10,15 +10,15 @@ from urllib.parse import quote
 import pytest
 from litestar.testing import TestClient
 
-from api.http.app import create_app
-from api.http.limits import Buckets
-from api.http.settings import Settings
-from api.wiring import Registry
-from artifacts.local import LocalStore
-from evaluator.evidence.examination import Examiner
-from evaluator.records.records import Records
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import open_engine
+from benchlock.api.http.app import create_app
+from benchlock.api.http.limits import Buckets
+from benchlock.api.http.settings import Settings
+from benchlock.api.wiring import Registry
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.records import Records
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import open_engine
 from tests.api.http.conftest import Client, Clock
 from tests.support.questions import Question, Questions
 

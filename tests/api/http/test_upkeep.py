@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from api.client.embedded import EmbeddedRegistry
-from api.http.app import create_app
-from api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
-from api.wiring import UNNAMED_BYTES, Registry, now, open_tokens
-from artifacts.bundles.reading import open_bundle
-from artifacts.digest import digest_bytes
-from artifacts.leftovers import RemovedFiles
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from registry.access.gate import Gate
-from registry.access.scopes import Scopes
+from benchlock.api.client.embedded import EmbeddedRegistry
+from benchlock.api.http.app import create_app
+from benchlock.api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
+from benchlock.api.wiring import UNNAMED_BYTES, Registry, now, open_tokens
+from benchlock.artifacts.bundles.reading import open_bundle
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.leftovers import RemovedFiles
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.registry.access.gate import Gate
+from benchlock.registry.access.scopes import Scopes
 from tests.api.http.conftest import Client
 from tests.support.bundled import Bundled, bundled
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.sources import Access, DvcSource, fetch_file, fetch_tree, open_source, settled
-from artifacts.store import verify
-from artifacts.trees import TreeEntry, encode_listing
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.sources import Access, DvcSource, fetch_file, fetch_tree, open_source, settled
+from benchlock.artifacts.store import verify
+from benchlock.artifacts.trees import TreeEntry, encode_listing
 from tests.support.repository import DvcRepository
 
 WEIGHTS = random.Random(8).randbytes(2_500_000)
@@ -192,7 +192,7 @@ def test_bytes_that_nobody_pushed(repository: DvcRepository, store: LocalStore, 
 def test_what_is_cloned_is_removed_at_the_end(repository: DvcRepository, tmp_path: Path) -> None:
     """Only what is no folder of this machine is cloned; git itself would do that with this URL, too."""
     script = (
-        "import sys; from artifacts.sources import DvcSource\n"
+        "import sys; from benchlock.artifacts.sources import DvcSource\n"
         "found = DvcSource('here', sys.argv[1], 'v1', 'labels.txt').resolved()\n"
         "with found.open() as stream: print(found.revision, stream.read())"
     )
@@ -208,7 +208,8 @@ def test_what_is_cloned_is_removed_at_the_end(repository: DvcRepository, tmp_pat
 def test_without_dvc_the_message_says_what_to_install(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['dvc'] = None\n"
-        "from pathlib import Path; from artifacts.errors import UnavailableError; from artifacts.sources import *\n"
+        "from pathlib import Path; from benchlock.artifacts.errors import UnavailableError\n"
+        "from benchlock.artifacts.sources import *\n"
         "try: open_source('dvc:///repo@main/x', Path('/')).resolved()\n"
         "except UnavailableError as error: print(error)"
     )

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.sources import Access, HttpsSource, Network, open_source
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.sources import Access, HttpsSource, Network, open_source
 from tests.support.web import File, Handler, Web, in_turn, redirect, status
 
 CONTENT = random.Random(4).randbytes(5_000_000)

@@ -11,10 +11,10 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.sources import Access, Hub, HubSource, Network, fetch_file, open_source, settled
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.sources import Access, Hub, HubSource, Network, fetch_file, open_source, settled
 from tests.support.hub import HubServer, serving_hub
 from tests.support.web import File, redirect, status
 
@@ -99,8 +99,9 @@ def test_a_blob_that_is_there_needs_no_network(hub: HubServer, store: LocalStore
 def test_nothing_is_kept_but_in_the_store(hub: HubServer, tmp_path: Path) -> None:
     """In a process of its own: the client reads its settings when it is loaded."""
     script = (
-        "import sys; from pathlib import Path; from artifacts.digest import Digest; from artifacts.local import *\n"
-        "from artifacts.sources import *\n"
+        "import sys; from pathlib import Path; from benchlock.artifacts.digest import Digest\n"
+        "from benchlock.artifacts.local import *\n"
+        "from benchlock.artifacts.sources import *\n"
         "found = open_source(sys.argv[1], Path('/'), Access(hub=Hub(sys.argv[2])))\n"
         "fetch_file(found, Digest(sys.argv[3]), LocalStore(Path(sys.argv[4])), name='x')\n"
     )

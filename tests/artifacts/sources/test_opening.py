@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from artifacts.sources import DvcSource, FileSource, FolderSource, HubSource, open_source
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.sources import DvcSource, FileSource, FolderSource, HubSource, open_source
 
 
 def test_paths_start_at_the_folder_of_the_manifest(tmp_path: Path) -> None:

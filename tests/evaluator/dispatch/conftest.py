@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine as Database
 
-from artifacts.digest import Digest
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.dispatch.agent import Agent, Workshop
-from evaluator.dispatch.queue import Job, JobId, MachineId, Queue
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.submission import wish_of
-from evaluator.dispatch.times import Times
-from evaluator.records.records import Records
-from evaluator.runner.engine import Engine
-from evaluator.runner.execute import Journal, Runner, Turn
-from registry.catalogue.catalogue import Catalogue
-from registry.lockfile import Lock, load
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.dispatch.agent import Agent, Workshop
+from benchlock.evaluator.dispatch.queue import Job, JobId, MachineId, Queue
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.dispatch.submission import wish_of
+from benchlock.evaluator.dispatch.times import Times
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.execute import Journal, Runner, Turn
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.lockfile import Lock, load
 from tests.support.stub_harness import Stubbed, stubbed
 
 

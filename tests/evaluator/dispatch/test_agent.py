@@ -12,24 +12,24 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select, text
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.limits import REASON
-from evaluator.dispatch.agent import facts_of
-from evaluator.dispatch.hostlock import host_lock
-from evaluator.dispatch.matching import MachineFacts
-from evaluator.dispatch.queue import Beat, Fence, Job, Lease, MachineId
-from evaluator.dispatch.sql import SqlQueue
-from evaluator.dispatch.states import Ended, Phase
-from evaluator.dispatch.tables import jobs
-from evaluator.dispatch.times import boot_id
-from evaluator.records.runs import RunEnd, RunId, RunStart
-from evaluator.runner.host import this_host
-from registry.access.actors import Actor, acting_as
-from registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
-from registry.access.scopes import Scopes
-from registry.catalogue.database import changing, reading
-from registry.lockfile import Lock, load
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.limits import REASON
+from benchlock.evaluator.dispatch.agent import facts_of
+from benchlock.evaluator.dispatch.hostlock import host_lock
+from benchlock.evaluator.dispatch.matching import MachineFacts
+from benchlock.evaluator.dispatch.queue import Beat, Fence, Job, Lease, MachineId
+from benchlock.evaluator.dispatch.sql import SqlQueue
+from benchlock.evaluator.dispatch.states import Ended, Phase
+from benchlock.evaluator.dispatch.tables import jobs
+from benchlock.evaluator.dispatch.times import boot_id
+from benchlock.evaluator.records.runs import RunEnd, RunId, RunStart
+from benchlock.evaluator.runner.host import this_host
+from benchlock.registry.access.actors import Actor, acting_as
+from benchlock.registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.catalogue.database import changing, reading
+from benchlock.registry.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
 from tests.support.stub_harness import events
 
@@ -245,7 +245,7 @@ def test_the_runs_of_a_machine_whose_clock_is_wrong_are_recorded_and_its_clock_i
     def ahead(**values: object) -> RunEnd:
         return ended(**(values | {"ended_at": datetime.now(UTC) + timedelta(days=1)}))  # type: ignore[arg-type]
 
-    monkeypatch.setattr("evaluator.runner.recording.RunEnd", ahead)
+    monkeypatch.setattr("benchlock.evaluator.runner.recording.RunEnd", ahead)
     for job in jobs:
         agent.work(once=True)
         found = site.job(job)
@@ -311,7 +311,7 @@ def test_a_machine_that_changed_since_it_was_enrolled_gives_the_job_back(
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("evaluator.runner.host._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host._governor", governor)
     site.agent().work(once=True)
     assert site.job(job).state == "done"
     with site.database.connect() as connection:
@@ -354,7 +354,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("evaluator.runner.host._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host._governor", governor)
     site.agent(queue=Away(site.database, site.queue._now, site.times)).work(once=True)
     done = site.job(job)
     assert (done.state, done.tally.total) == ("done", 0)

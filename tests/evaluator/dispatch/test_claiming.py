@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import Engine, text
 
-from evaluator.dispatch.claiming import POSTGRESQL, SQLITE, heads
-from evaluator.dispatch.matching import Wants
-from registry.catalogue.database import changing, reading
+from benchlock.evaluator.dispatch.claiming import POSTGRESQL, SQLITE, heads
+from benchlock.evaluator.dispatch.matching import Wants
+from benchlock.registry.catalogue.database import changing, reading
 from tests.support.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
 pytestmark = pytest.mark.databases

@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Connection, Engine
 
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
-from evaluator.dispatch.held import HeldRuns
-from evaluator.records.documents import check_fit
-from evaluator.records.records import Records, record_end
-from evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
-from registry.access.actors import Actor, acting_as
-from registry.access.errors import ForbiddenError
-from registry.access.scopes import EVERYTHING, Scopes
-from registry.catalogue.catalogue import Catalogue
-from registry.lockfile import Lock
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
+from benchlock.evaluator.dispatch.held import HeldRuns
+from benchlock.evaluator.records.documents import check_fit
+from benchlock.evaluator.records.records import Records, record_end
+from benchlock.evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
+from benchlock.registry.access.actors import Actor, acting_as
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.scopes import EVERYTHING, Scopes
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.lockfile import Lock
 from tests.support.queues import TIMES, Ticking
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
@@ -164,7 +164,7 @@ def test_a_run_that_cannot_be_ended_keeps_no_other_from_its_end(
         record_end(connection, run, end)
 
     with monkeypatch.context() as patch:
-        patch.setattr("evaluator.dispatch.held.record_end", broken)
+        patch.setattr("benchlock.evaluator.dispatch.held.record_end", broken)
         assert held.reap() == (second.id,)
     assert held.reap() == (first.id,)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants, lacks
+from benchlock.evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants, lacks
 from tests.support.queues import ANY, CONFINED, CPU, facts
 
 BARE = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)

@@ -3,13 +3,13 @@
 import threading
 from typing import cast
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import UnavailableError
-from evaluator.dispatch.pulse import Pulse
-from evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
-from evaluator.dispatch.states import Phase
-from evaluator.dispatch.times import Times, since_boot
-from registry.access.errors import ForbiddenError, UnauthorizedError
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.dispatch.pulse import Pulse
+from benchlock.evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
+from benchlock.evaluator.dispatch.states import Phase
+from benchlock.evaluator.dispatch.times import Times, since_boot
+from benchlock.registry.access.errors import ForbiddenError, UnauthorizedError
 from tests.support.recorded import NOON
 
 LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.dispatch.states import LONGEST, LOST_MACHINES, MOST, TERMINAL, Ended, Tally, after
-from evaluator.runner.results import FailureClass
+from benchlock.evaluator.dispatch.states import LONGEST, LOST_MACHINES, MOST, TERMINAL, Ended, Tally, after
+from benchlock.evaluator.runner.results import FailureClass
 
 ENDS: list[Ended] = [
     *("done", "cancelled", "returned", "lost", "integrity", "invalid"),

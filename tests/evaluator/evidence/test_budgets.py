@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.isolation.limits import Limits
-from artifacts.local import LocalStore
-from evaluator.evidence import examination, recomputation
-from evaluator.evidence.examination import Examiner
-from evaluator.records.runs import Run
-from registry.lockfile import Lock, dump
-from registry.manifests.identity import content
+from benchlock.artifacts.isolation.limits import Limits
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence import examination, recomputation
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import IDX, make_run
 from tests.support.variants import Variant, variant
 

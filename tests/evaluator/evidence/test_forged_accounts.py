@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from evaluator.evidence.recomputation import Subject, _Evidence, recompute
-from evaluator.runner.results import Peaked
-from evaluator.runner.verification import read_manifests
-from registry.manifests.identity import content
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.recomputation import Subject, _Evidence, recompute
+from benchlock.evaluator.runner.results import Peaked
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import IDX, make_run
 from tests.support.variants import variant
 

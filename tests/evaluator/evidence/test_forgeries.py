@@ -16,24 +16,24 @@ import sqlalchemy
 from msgspec.structs import fields
 from sqlalchemy import Engine, Table, delete
 
-from api.wire.runs import BlobOnWire, MetricOnWire, RunBegun, RunOver
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor
-from artifacts.errors import BenchlockError
-from artifacts.local import LocalStore
-from evaluator.evidence import examination
-from evaluator.evidence.examination import Examiner
-from evaluator.evidence.records import ExaminedRecords
-from evaluator.evidence.status import HOST_FAILURES, REPORTED_FIELDS
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.records import _insert_end, _insert_start
-from evaluator.records.runs import Run, RunEnd, RunStart
-from evaluator.records.tables import run_batch_metrics, run_blobs, run_ends, run_metrics, run_packages, runs
-from evaluator.statistics.figures import Metric
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import writing
-from registry.lockfile import Lock, dump
-from registry.manifests.identity import content
+from benchlock.api.wire.runs import BlobOnWire, MetricOnWire, RunBegun, RunOver
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence import examination
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.records import ExaminedRecords
+from benchlock.evaluator.evidence.status import HOST_FAILURES, REPORTED_FIELDS
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.records import _insert_end, _insert_start
+from benchlock.evaluator.records.runs import Run, RunEnd, RunStart
+from benchlock.evaluator.records.tables import run_batch_metrics, run_blobs, run_ends, run_metrics, run_packages, runs
+from benchlock.evaluator.statistics.figures import Metric
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.recorded import NOON
@@ -208,7 +208,7 @@ def test_every_forged_row_of_the_database_is_withheld(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where whoever forged it made the digests of its rows anew."""
-    monkeypatch.setattr("evaluator.records.records.check_records", lambda *_: None)
+    monkeypatch.setattr("benchlock.evaluator.records.records.check_records", lambda *_: None)
     catalogue = Catalogue(database, lambda: NOON)
     catalogue.put_lock(lock)
     records = ExaminedRecords(database, Examiner(store, tmp_path, catalogue.get_lock))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from artifacts.local import LocalStore
-from evaluator.evidence.examination import Examiner
-from evaluator.records.runs import Run
-from registry.lockfile import dump
-from registry.manifests.identity import content
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.lockfile import dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from safetensors.numpy import save_file
 
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from evaluator.evidence.examination import Examiner
-from evaluator.evidence.phases import PERFORMANCE, PhaseReader
-from evaluator.harness.account import describe_phase
-from evaluator.harness.loadgen_log import SEPARATOR, read_log
-from registry.lockfile import dump
-from registry.manifests.identity import content
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.phases import PERFORMANCE, PhaseReader
+from benchlock.evaluator.harness.account import describe_phase
+from benchlock.evaluator.harness.loadgen_log import SEPARATOR, read_log
+from benchlock.registry.lockfile import dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
 from tests.support.variants import variant

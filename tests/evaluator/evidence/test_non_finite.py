@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.local import LocalStore
-from evaluator.evidence.examination import Examiner
-from registry.lockfile import Lock, dump
-from registry.manifests.identity import content
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artifacts import limits
-from artifacts.errors import IntegrityError
-from artifacts.local import LocalStore
-from evaluator.evidence.examination import Examiner
-from evaluator.evidence.recomputation import _Evidence
-from evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
-from evaluator.records.runs import SELF_REPORTED, Run, RunEnd
-from evaluator.statistics.clusters import mean_iou_interval, share_interval
-from evaluator.statistics.quality import Judged, bootstrap_mean_iou, bootstrap_share
-from registry.lockfile import Lock, dump
-from registry.manifests.identity import content
-from registry.metrics import DEFINITIONS
+from benchlock.artifacts import limits
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.recomputation import _Evidence
+from benchlock.evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
+from benchlock.evaluator.records.runs import SELF_REPORTED, Run, RunEnd
+from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.quality import Judged, bootstrap_mean_iou, bootstrap_share
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests.identity import content
+from benchlock.registry.metrics import DEFINITIONS
 from tests.support.evidence import IDX, make_run
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -107,7 +107,7 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
-    monkeypatch.setattr("evaluator.runner.trust.carries_code", lambda _: True)
+    monkeypatch.setattr("benchlock.evaluator.runner.trust.carries_code", lambda _: True)
     for module in ("runner.trust", "runner.stages", "evidence.discrepancies"):
         monkeypatch.setattr(f"evaluator.{module}.has_stages", lambda _: has_stages)
     for _ in range(2):  # compared, and remembered
@@ -132,7 +132,7 @@ def test_an_exported_program_that_was_run_before_it_counted_as_code_is_marked_on
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
-    monkeypatch.setattr("evaluator.runner.choice._EXPORTED", "onnx")  # the format of the model of this run
+    monkeypatch.setattr("benchlock.evaluator.runner.choice._EXPORTED", "onnx")  # the format of the model of this run
     for _ in range(2):  # compared, and remembered
         examined = examiner.examine(run)
         assert examined.evidence is not None

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import IntegrityError
-from artifacts.isolation.limits import Limits
-from artifacts.local import LocalStore
-from evaluator.comparing import compare_runs
-from evaluator.evidence import pairing
-from evaluator.evidence.pairing import PredictionPairs
-from evaluator.records.runs import Run
-from registry.lockfile import Lock
-from registry.manifests.identity import content
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.isolation.limits import Limits
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.comparing import compare_runs
+from benchlock.evaluator.evidence import pairing
+from benchlock.evaluator.evidence.pairing import PredictionPairs
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.lockfile import Lock
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, make_run
 from tests.support.releases import release
 from tests.support.variants import variant

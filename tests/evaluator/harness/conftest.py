@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evaluator.harness_archive import build_harness
-from evaluator.records.validity import validity_of
-from evaluator.runner.jobs import INTERPRETER
+from benchlock.evaluator.harness_archive import build_harness
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.runner.jobs import INTERPRETER
 from tests.support.recorded import DONE, recorded
 
 PREDICTORS = Path(__file__).parent / "predictors"

@@ -16,11 +16,11 @@ from scipy.fft import dct, fft
 from scipy.linalg import hankel
 from scipy.signal import get_window, resample_poly
 
-from evaluator.harness.job import Step
-from evaluator.harness.steps import StepError, Tensor, bind
-from evaluator.harness.steps.audio import frame, resample
-from evaluator.harness.steps.spectrum import filters, mfcc, spectrogram
-from registry.yaml import read
+from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.steps import StepError, Tensor, bind
+from benchlock.evaluator.harness.steps.audio import frame, resample
+from benchlock.evaluator.harness.steps.spectrum import filters, mfcc, spectrogram
+from benchlock.registry.yaml import read
 from tests.support.sounds import htk_filters, triangles, wav
 
 ROOT = Path(__file__).resolve().parents[3]

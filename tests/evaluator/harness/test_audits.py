@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evaluator.harness.audits import UNKEPT, Unkept, check_answers, check_caching
-from evaluator.harness.failures import Failure
-from evaluator.harness.job import Axes, Model, Output
-from evaluator.harness.predictions import join_outputs
-from evaluator.harness.tensorfiles import save_tensors
+from benchlock.evaluator.harness.audits import UNKEPT, Unkept, check_answers, check_caching
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.job import Axes, Model, Output
+from benchlock.evaluator.harness.predictions import join_outputs
+from benchlock.evaluator.harness.tensorfiles import save_tensors
 
 NAMES = ("boxes", "scores")
 DETECTOR = Model(

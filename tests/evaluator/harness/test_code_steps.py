@@ -7,10 +7,10 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from evaluator.harness.failures import reason
-from evaluator.harness.job import Step
-from evaluator.harness.steps import StepError, Tensor, bind
-from evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.failures import reason
+from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.steps import StepError, Tensor, bind
+from benchlock.evaluator.harness.steps.geometry import Geometry
 
 
 def applied(folder: Path, tensor: Tensor, file: str = "code/steps.py", function: str = "halve") -> Tensor:

@@ -8,10 +8,10 @@ import pytest
 from numpy.typing import NDArray
 from pycocotools import mask
 
-from evaluator.harness.detections import detect, overlaps, suppress
-from evaluator.harness.failures import Failure
-from evaluator.harness.job import Detections, Suppression
-from evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.detections import detect, overlaps, suppress
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.job import Detections, Suppression
+from benchlock.evaluator.harness.steps.geometry import Geometry
 
 Floats = NDArray[np.float64]
 TERMS = Detections("boxes", "scores", None, None, "xyxy-absolute", None, 0, 0.25, None, None)

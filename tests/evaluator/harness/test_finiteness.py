@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from evaluator.harness.detections import detect
-from evaluator.harness.failures import Failure
-from evaluator.harness.finiteness import FiniteCheck
-from evaluator.harness.predictions import PREDICTIONS
-from evaluator.harness.quality import open_tally
-from evaluator.harness.reading import parse_job
-from evaluator.harness.scoring import score
-from evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.detections import detect
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.finiteness import FiniteCheck
+from benchlock.evaluator.harness.predictions import PREDICTIONS
+from benchlock.evaluator.harness.quality import open_tally
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.scoring import score
+from benchlock.evaluator.harness.steps.geometry import Geometry
 
 from .conftest import JOB, Finished
 

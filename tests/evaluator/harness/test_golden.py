@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
-from evaluator.harness.calling import Session
-from evaluator.harness.datasets import Samples
-from evaluator.harness.deviations import deviation, explanation
-from evaluator.harness.failures import Failure
-from evaluator.harness.finiteness import FiniteCheck
-from evaluator.harness.golden import (
+from benchlock.evaluator.harness.calling import Session
+from benchlock.evaluator.harness.datasets import Samples
+from benchlock.evaluator.harness.deviations import deviation, explanation
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.finiteness import FiniteCheck
+from benchlock.evaluator.harness.golden import (
     Made,
     check_golden,
     inputs_of,
@@ -27,11 +27,11 @@ from evaluator.harness.golden import (
     sources,
     write_golden,
 )
-from evaluator.harness.job import Model, Step, Tolerance
-from evaluator.harness.pipeline import Pipeline
-from evaluator.harness.reading import parse_job
-from evaluator.harness.selection import spread
-from evaluator.harness.variations import unnoticed
+from benchlock.evaluator.harness.job import Model, Step, Tolerance
+from benchlock.evaluator.harness.pipeline import Pipeline
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.selection import spread
+from benchlock.evaluator.harness.variations import unnoticed
 from tests.evaluator.harness.conftest import CELLS, JOB, Finished
 from tests.evaluator.harness.predictors.linear import Linear
 

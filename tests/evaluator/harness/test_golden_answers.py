@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evaluator.harness.failures import Failure
-from evaluator.harness.golden import check_golden
-from evaluator.harness.pipeline import Pipeline
-from evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.golden import check_golden
+from benchlock.evaluator.harness.pipeline import Pipeline
+from benchlock.evaluator.harness.reading import parse_job
 from tests.evaluator.harness.conftest import JOB
 from tests.support.sounds import wav
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evaluator.harness.calling import Session
-from evaluator.harness.datasets import open_samples
-from evaluator.harness.performance.loaded import Loaded
-from evaluator.harness.performance.stage import Stage
-from evaluator.harness.pipeline import Pipeline
-from evaluator.harness.reading import parse_job
-from evaluator.harness.reports import Timings
+from benchlock.evaluator.harness.calling import Session
+from benchlock.evaluator.harness.datasets import open_samples
+from benchlock.evaluator.harness.performance.loaded import Loaded
+from benchlock.evaluator.harness.performance.stage import Stage
+from benchlock.evaluator.harness.pipeline import Pipeline
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.reports import Timings
 from tests.evaluator.harness.conftest import write_job
 from tests.evaluator.harness.predictors.linear import Linear
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 # either go on for so long. It goes on until three calls were pre-empted, for want of which it ends after 200.
 SCRIPT = """
 import json, os, signal, sys, time
-from evaluator.harness.performance.meter import Meter
+from benchlock.evaluator.harness.performance.meter import Meter
 
 class Predictor:
     in_caller, threads, device = True, {}, "cpu"

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.harness.performance.nulls import Null
-from evaluator.harness.predictors import Tensors
+from benchlock.evaluator.harness.performance.nulls import Null
+from benchlock.evaluator.harness.predictors import Tensors
 from tests.evaluator.harness.conftest import Finished
 
 Run = Callable[[dict[str, Any]], Finished]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.harness.datasets import Samples
-from evaluator.harness.failures import Failure
-from evaluator.harness.pipeline import Pipeline
-from evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.datasets import Samples
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.pipeline import Pipeline
+from benchlock.evaluator.harness.reading import parse_job
 
 Piped = Callable[[dict[str, Any]], Pipeline]
 

@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from evaluator.harness.datasets import Boxes, Label
-from evaluator.harness.failures import Failure
-from evaluator.harness.job import Axes, Job, Output
-from evaluator.harness.predictions import PredictionRecorder, add_detections, check_picture
-from evaluator.harness.quality import Tally, open_tally
-from evaluator.harness.quality.classes import Classes, decisions
-from evaluator.harness.reading import parse_job
-from evaluator.harness.steps.geometry import Geometry
-from evaluator.harness.steps.picture import decode
+from benchlock.evaluator.harness.datasets import Boxes, Label
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.job import Axes, Job, Output
+from benchlock.evaluator.harness.predictions import PredictionRecorder, add_detections, check_picture
+from benchlock.evaluator.harness.quality import Tally, open_tally
+from benchlock.evaluator.harness.quality.classes import Classes, decisions
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.steps.picture import decode
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:

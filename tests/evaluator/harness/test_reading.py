@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from evaluator.harness.job import Axes
-from evaluator.harness.reading import parse_job, read_job
-from evaluator.harness.scenarios import Accuracy, SingleStream
-from evaluator.harness.tables import JobError
-from registry.manifests import Output
-from registry.manifests.tensors import batch_axis as axis_of_manifest
-from registry.yaml import Document, Place
+from benchlock.evaluator.harness.job import Axes
+from benchlock.evaluator.harness.reading import parse_job, read_job
+from benchlock.evaluator.harness.scenarios import Accuracy, SingleStream
+from benchlock.evaluator.harness.tables import JobError
+from benchlock.registry.manifests import Output
+from benchlock.registry.manifests.tensors import batch_axis as axis_of_manifest
+from benchlock.registry.yaml import Document, Place
 
 
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from evaluator.harness.failures import Failure
-from evaluator.harness.memory import oom_kills
-from evaluator.harness.supervisor import death, fork_phase
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.memory import oom_kills
+from benchlock.evaluator.harness.supervisor import death, fork_phase
 from tests.evaluator.harness.conftest import write_job
 
 

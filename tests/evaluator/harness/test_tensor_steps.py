@@ -5,9 +5,18 @@ import pytest
 from scipy.special import expit
 from scipy.special import softmax as scipy_softmax
 
-from evaluator.harness.steps import StepError, Tensor
-from evaluator.harness.steps.numeric import cast, dequantize, normalize, pad, quantize, reshape, scale, transpose
-from evaluator.harness.steps.outputs import argmax, sigmoid, softmax, topk
+from benchlock.evaluator.harness.steps import StepError, Tensor
+from benchlock.evaluator.harness.steps.numeric import (
+    cast,
+    dequantize,
+    normalize,
+    pad,
+    quantize,
+    reshape,
+    scale,
+    transpose,
+)
+from benchlock.evaluator.harness.steps.outputs import argmax, sigmoid, softmax, topk
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 

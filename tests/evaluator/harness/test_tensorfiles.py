@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evaluator.harness.tensorfiles import joined
+from benchlock.evaluator.harness.tensorfiles import joined
 
 
 def test_samples_of_one_shape_are_stacked() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from evaluator.harness.failures import Failure
-from evaluator.harness.job import Step
-from evaluator.harness.steps import StepError, Tensor, bind
-from evaluator.harness.steps.text import decode
+from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.steps import StepError, Tensor, bind
+from benchlock.evaluator.harness.steps.text import decode
 
 # As Keras numbers the words of reviews: 0 fills up, 1 begins, 2 stands for words that are not known.
 VOCABULARY = "<pad> 0\n<start> 1\n<unknown> 2\nthe 4\nfilm 22\nwas 16\ngood 52\n"

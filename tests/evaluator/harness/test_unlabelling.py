@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from evaluator.harness.datasets import open_samples
-from evaluator.harness.job import Dataset
-from evaluator.harness.naming import sample_path
-from evaluator.harness.predictions import PREDICTIONS, restore_order
-from evaluator.harness.reading import parse_job
-from evaluator.harness.steps.tensor import Source
-from evaluator.harness.tensorfiles import save_tensors
-from evaluator.harness.unlabelling import FILES, ORDER, UNLABELLED, read_order, run, shuffle
+from benchlock.evaluator.harness.datasets import open_samples
+from benchlock.evaluator.harness.job import Dataset
+from benchlock.evaluator.harness.naming import sample_path
+from benchlock.evaluator.harness.predictions import PREDICTIONS, restore_order
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.steps.tensor import Source
+from benchlock.evaluator.harness.tensorfiles import save_tensors
+from benchlock.evaluator.harness.unlabelling import FILES, ORDER, UNLABELLED, read_order, run, shuffle
 
 from .conftest import write_job
 

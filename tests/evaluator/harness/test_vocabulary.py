@@ -10,13 +10,21 @@ import pytest
 from msgspec import UNSET, Struct
 from msgspec.structs import fields
 
-from evaluator.harness.job import Step
-from evaluator.harness.steps import OF_FILES, STEPS, Kind, Tensor, bind
-from evaluator.harness.steps.text import KINDS
-from registry.manifests import tensors
-from registry.manifests.effects import follow
-from registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep, TokenizerJson, Words
-from registry.yaml import Place, read
+from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.steps import OF_FILES, STEPS, Kind, Tensor, bind
+from benchlock.evaluator.harness.steps.text import KINDS
+from benchlock.registry.manifests import tensors
+from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.steps import (
+    AudioStep,
+    ImageStep,
+    OutputStep,
+    TensorStep,
+    TextStep,
+    TokenizerJson,
+    Words,
+)
+from benchlock.registry.yaml import Place, read
 from tests.support.sounds import wav
 
 TYPES: dict[Kind, type[TensorStep]] = {

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.build import Builder, BuildOptions, BuiltImage
-from evaluator.images.workspaces import workspace
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
+from benchlock.evaluator.images.workspaces import workspace
 
 
 def write_wheel(

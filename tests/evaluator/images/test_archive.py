@@ -4,11 +4,11 @@ import tarfile
 
 import pytest
 
-from artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from artifacts.local import LocalStore
-from artifacts.store import BlobNotFoundError
-from evaluator.images.archive import docker_archive, write_docker_archive
-from evaluator.images.config import encode_config
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.store import BlobNotFoundError
+from benchlock.evaluator.images.archive import docker_archive, write_docker_archive
+from benchlock.evaluator.images.config import encode_config
 
 
 def test_an_archive_holds_the_config_and_the_layers_by_digest(store: LocalStore) -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.archive import write_docker_archive
-from evaluator.images.assemble import layer_path
-from evaluator.images.base import debian_tarball, open_base
-from evaluator.images.build import Builder, BuildOptions, BuiltImage
-from evaluator.images.target import host_target, running_python
-from registry.manifests.model import File
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.archive import write_docker_archive
+from benchlock.evaluator.images.assemble import layer_path
+from benchlock.evaluator.images.base import debian_tarball, open_base
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
+from benchlock.evaluator.images.target import host_target, running_python
+from benchlock.registry.manifests.model import File
 from tests.support.same_image import another_user
 
 Builds = tuple[BuiltImage, ...]

@@ -3,10 +3,10 @@
 import pytest
 from packaging.utils import canonicalize_name
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError
-from evaluator.images.devices import check_device
-from evaluator.images.wheels import Wheel
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.images.devices import check_device
+from benchlock.evaluator.images.wheels import Wheel
 
 
 def wheel(text: str) -> Wheel:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.environment import Environments
-from evaluator.images.interpreters import find_interpreter
-from evaluator.images.target import host_target, running_python
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.environment import Environments
+from benchlock.evaluator.images.interpreters import find_interpreter
+from benchlock.evaluator.images.target import host_target, running_python
 
 Wheels = list[tuple[str, Digest]]
 LIST = "import json, sys, importlib.metadata as m; print(json.dumps(sorted(d.name for d in m.distributions())))"
@@ -137,8 +137,9 @@ def test_a_name_that_is_no_wheel_is_invalid(environments: Environments) -> None:
 
 def test_two_processes_make_one_environment(environments: Environments, wheels: Wheels) -> None:
     code = (
-        "import sys, json; from pathlib import Path; from artifacts.local import LocalStore;"
-        "from artifacts.progress import SILENT; from evaluator.images.environment import Environments;"
+        "import sys, json; from pathlib import Path; from benchlock.artifacts.local import LocalStore;"
+        "from benchlock.artifacts.progress import SILENT;"
+        "from benchlock.evaluator.images.environment import Environments;"
         "print(Environments(Path(sys.argv[1]), LocalStore(Path(sys.argv[2])), SILENT)"
         ".materialise(json.loads(sys.argv[3]), sys.argv[4]))"
     )

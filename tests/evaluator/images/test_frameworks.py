@@ -1,7 +1,7 @@
 import pytest
 
-from artifacts.errors import InvalidInputError, UnknownNameError
-from evaluator.images.frameworks import FRAMEWORKS, choose, parse_requirement
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.images.frameworks import FRAMEWORKS, choose, parse_requirement
 
 
 @pytest.mark.parametrize(

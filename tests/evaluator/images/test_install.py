@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from evaluator.images.files import files_below
-from evaluator.images.install import Layout, install_wheel
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.images.files import files_below
+from benchlock.evaluator.images.install import Layout, install_wheel
 
 LAYOUT = Layout("/opt/x", "/opt/x/site-packages", "/usr/bin/python3")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from artifacts.digest import digest_bytes
-from evaluator.images.layers import write_layer
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.images.layers import write_layer
 
 
 @contextmanager

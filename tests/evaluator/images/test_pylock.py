@@ -4,10 +4,10 @@ from pathlib import Path
 from packaging.pylock import Pylock
 from packaging.utils import canonicalize_name
 
-from artifacts.digest import Digest
-from evaluator.images.pylock import encode_pylock
-from evaluator.images.target import Target
-from evaluator.images.wheels import Wheel
+from benchlock.artifacts.digest import Digest
+from benchlock.evaluator.images.pylock import encode_pylock
+from benchlock.evaluator.images.target import Target
+from benchlock.evaluator.images.wheels import Wheel
 
 CASES = Path(__file__).parents[2] / "cases" / "images"
 TARGET = Target("3.11", "x86_64", 36)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import from_hex
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.images.build import Builder, BuildOptions, BuiltImage
-from evaluator.images.environment import Environments
-from registry.manifests import plain
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
+from benchlock.evaluator.images.environment import Environments
+from benchlock.registry.manifests import plain
 from tests.support.commands import Commands
 
 

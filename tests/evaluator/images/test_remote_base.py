@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest, describe, digest_bytes, to_hex
-from artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.oci.client import RegistryClient
-from artifacts.oci.reference import Repository
-from artifacts.progress import SILENT
-from evaluator.images.base import Base
-from evaluator.images.build import Builder, BuildOptions, BuiltImage
-from evaluator.images.remote_base import RemoteBase, parse_base
-from evaluator.images.target import host_target
+from benchlock.artifacts.digest import Digest, describe, digest_bytes, to_hex
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.oci.client import RegistryClient
+from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.images.base import Base
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
+from benchlock.evaluator.images.remote_base import RemoteBase, parse_base
+from benchlock.evaluator.images.target import host_target
 from tests.support.pushing import configuration, push_image, push_index
 from tests.support.registry_server import RegistryServer, free_port, serving
 

@@ -1,8 +1,8 @@
 import pytest
 from packaging.tags import sys_tags
 
-from artifacts.errors import UnavailableError
-from evaluator.images.target import Target, host_target, read_target
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.images.target import Target, host_target, read_target
 
 
 def test_the_tags_of_the_running_interpreter_are_those_that_packaging_finds() -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from evaluator.images.target import Target, host_target
-from evaluator.images.wheels import IndexOptions, Wheel, fetch, resolve
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.images.target import Target, host_target
+from benchlock.evaluator.images.wheels import IndexOptions, Wheel, fetch, resolve
 
 NOWHERE = IndexOptions()
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from evaluator.records.calls import KEY, calls_document, calls_of, flag_of
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.runs import Run
-from evaluator.statistics.figures import Calls, Interval, Metric
+from benchlock.evaluator.records.calls import KEY, calls_document, calls_of, flag_of
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
 
 from .test_records import end, start
 

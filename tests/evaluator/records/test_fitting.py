@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert
 
-from artifacts import limits
-from artifacts.canonical import canonical
-from evaluator.records.records import Records
-from evaluator.records.runs import RunEnd, check_end, fit_end
-from evaluator.runner.ending import Failure
-from evaluator.runner.recording import cut_short
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
+from benchlock.artifacts import limits
+from benchlock.artifacts.canonical import canonical
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import RunEnd, check_end, fit_end
+from benchlock.evaluator.runner.ending import Failure
+from benchlock.evaluator.runner.recording import cut_short
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
 from tests.evaluator.records.test_records import FAILED, LOCK, NOON, end, start
 
 LONG = "é" * 7_500_000
@@ -55,7 +55,7 @@ def test_what_fits_stays_as_it_is() -> None:
 
 
 def test_the_runner_fits_the_message_of_a_run_that_fell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.runner.recording._details", lambda _: {})
+    monkeypatch.setattr("benchlock.evaluator.runner.recording._details", lambda _: {})
     attempt: Any = SimpleNamespace()
     found = cut_short(attempt, Failure("crash", LONG), {}, NOON)
     assert len(str(found.failure_message).encode()) <= limits.FAILURE_MESSAGE

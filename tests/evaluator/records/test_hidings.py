@@ -3,17 +3,17 @@
 import pytest
 from sqlalchemy import Engine, insert, select
 
-from artifacts.errors import InvalidInputError, UnknownNameError
-from artifacts.limits import REASON
-from evaluator.records.documents import encode_run
-from evaluator.records.records import Records
-from evaluator.records.runs import RunId, new_run_id
-from registry.access.actors import Actor, acting_as
-from registry.access.errors import ForbiddenError
-from registry.access.scopes import Scopes
-from registry.access.tables import actions
-from registry.catalogue.database import reading, writing
-from registry.catalogue.tables import locks
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.limits import REASON
+from benchlock.evaluator.records.documents import encode_run
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import RunId, new_run_id
+from benchlock.registry.access.actors import Actor, acting_as
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.tables import actions
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.tables import locks
 from tests.evaluator.records.test_records import LOCK, NOON, end, start
 
 both = pytest.mark.databases

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
 
-from evaluator.records import predictions
-from evaluator.records.predictions import Agreed, Terms, compare_predictions
+from benchlock.evaluator.records import predictions
+from benchlock.evaluator.records.predictions import Agreed, Terms, compare_predictions
 
 Tensor = npt.NDArray[Any]
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]], np.float32)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert, select
 
-from artifacts.digest import Descriptor, Digest, digest_bytes
-from artifacts.errors import InvalidInputError, UnknownNameError
-from evaluator.records.documents import decode_run, encode_run
-from evaluator.records.records import Records
-from evaluator.records.runs import (
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.records.documents import decode_run, encode_run
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import (
     HOST_FACTS,
     IncompleteRecordError,
     Run,
@@ -23,11 +23,11 @@ from evaluator.records.runs import (
     new_run_id,
     parse_run_id,
 )
-from evaluator.records.tables import open_runs, runs
-from evaluator.runner.host import this_host
-from evaluator.statistics.figures import Interval, Metric
-from registry.catalogue.database import reading, writing
-from registry.catalogue.tables import locks
+from benchlock.evaluator.records.tables import open_runs, runs
+from benchlock.evaluator.runner.host import this_host
+from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.registry.catalogue.database import reading, writing
+from benchlock.registry.catalogue.tables import locks
 from tests.support.plans import sources
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -12,20 +12,20 @@ from safetensors import safe_open
 from safetensors.numpy import load, save
 from sqlalchemy import Engine, insert
 
-from api.wire.runs import run_of, run_on_wire
-from artifacts.digest import Descriptor, digest_bytes
-from artifacts.errors import IntegrityError, InvalidInputError
-from artifacts.local import LocalStore
-from evaluator.comparing import compare_runs
-from evaluator.evidence.examination import Examiner
-from evaluator.records.records import Records, keep_imported
-from evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays, is_replay
-from evaluator.records.runs import Run, RunEnd, new_run_id
-from evaluator.rerunning import find_sides, judge_rerun
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
-from registry.lockfile import Lock, dump
-from registry.manifests.identity import content
+from benchlock.api.wire.runs import run_of, run_on_wire
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.comparing import compare_runs
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.records.records import Records, keep_imported
+from benchlock.evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays, is_replay
+from benchlock.evaluator.records.runs import Run, RunEnd, new_run_id
+from benchlock.evaluator.rerunning import find_sides, judge_rerun
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
+from benchlock.registry.lockfile import Lock, dump
+from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
@@ -165,7 +165,7 @@ def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_pat
 def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     first, later, again = timed(SOME, 0), timed(SOME, 1), timed(MORE, 2)
     with monkeypatch.context() as before:
-        before.setattr("evaluator.records.records.refuse_replay", lambda *_: None)
+        before.setattr("benchlock.evaluator.records.records.refuse_replay", lambda *_: None)
         for run in (first, later, again):
             finish(records, run)
     found = find_sides(records, LOCK, records.get(later.id), records.get(again.id))
@@ -197,7 +197,7 @@ def test_a_rerun_that_replays_an_earlier_run_has_no_times_of_its_own(
 ) -> None:
     first, other, again = timed(SOME, 0), timed(MORE, 1), timed(SOME, 2)
     with monkeypatch.context() as before:
-        before.setattr("evaluator.records.records.refuse_replay", lambda *_: None)
+        before.setattr("benchlock.evaluator.records.records.refuse_replay", lambda *_: None)
         for run in (first, other, again):
             finish(records, run)
     store = LocalStore(tmp_path / "blobs")

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from evaluator.records.calls import KEY, calls_document
-from evaluator.records.comparison import comparable, host_differences
-from evaluator.records.predictions import Agreed, Agreement
-from evaluator.records.runs import Outcome, Run, RunEnd
-from evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
-from evaluator.statistics.figures import Calls, Metric
-from registry.lockfile import (
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.records.calls import KEY, calls_document
+from benchlock.evaluator.records.comparison import comparable, host_differences
+from benchlock.evaluator.records.predictions import Agreed, Agreement
+from benchlock.evaluator.records.runs import Outcome, Run, RunEnd
+from benchlock.evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
+from benchlock.evaluator.statistics.figures import Calls, Metric
+from benchlock.registry.lockfile import (
     Content,
     Lock,
     LockedArtifact,

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from artifacts.canonical import canonical
-from artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from artifacts.local import LocalStore
-from artifacts.trees import put_tree
-from evaluator.harness_archive import HARNESS_VERSION, build_harness
-from registry.lockfile import (
+from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.trees import put_tree
+from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
+from benchlock.registry.lockfile import (
     Content,
     Lock,
     LockedArtifact,
@@ -30,7 +30,7 @@ from registry.lockfile import (
     LockedPlatform,
     from_content,
 )
-from registry.manifests import content, parse_published
+from benchlock.registry.manifests import content, parse_published
 from tests.evaluator.harness.conftest import JOB, PREDICTORS, write_job
 
 HARNESS_SOURCES = Path(__file__).parents[3] / "evaluator" / "harness"

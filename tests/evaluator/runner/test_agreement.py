@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import IntegrityError
-from artifacts.local import LocalStore
-from evaluator.runner.agreement import check_agreement
-from evaluator.runner.verification import read_manifests
-from registry.lockfile import Lock, read
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.runner.agreement import check_agreement
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.lockfile import Lock, read
 
 from .evaluation import NOTHING, Evaluation
 

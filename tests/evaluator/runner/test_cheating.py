@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from evaluator.records.observed import observed_of
-from evaluator.records.runs import Run, RunEnd
-from evaluator.runner.container_init import MARK
-from evaluator.runner.engine import Engine
-from evaluator.runner.trial import Making
+from benchlock.evaluator.records.observed import observed_of
+from benchlock.evaluator.records.runs import Run, RunEnd
+from benchlock.evaluator.runner.container_init import MARK
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.trial import Making
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 from tests.support.releases import release
 

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from evaluator.runner.choice import Choice, carries_code, check_code, choose_isolation, choose_platform
-from evaluator.runner.engine import Engine
-from evaluator.runner.host import this_host
-from evaluator.runner.verification import read_manifests
-from registry.hosts import Accelerator, HostFacts
-from registry.lockfile import Lock, LockedPlatform
-from registry.manifests import Model
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.runner.choice import Choice, carries_code, check_code, choose_isolation, choose_platform
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.host import this_host
+from benchlock.evaluator.runner.verification import read_manifests
+from benchlock.registry.hosts import Accelerator, HostFacts
+from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Model
 
 from .evaluation import NOTHING, Evaluation
 from .test_surroundings import FINISHED

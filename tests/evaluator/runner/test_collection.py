@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.progress import SILENT
-from evaluator.runner.collection import OutputCollector, init_arguments
-from evaluator.runner.container_init import MARK
-from evaluator.runner.output import Output
-from evaluator.runner.quota import Quota
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.runner.collection import OutputCollector, init_arguments
+from benchlock.evaluator.runner.container_init import MARK
+from benchlock.evaluator.runner.output import Output
+from benchlock.evaluator.runner.quota import Quota
 
 QUOTA = Quota(size=1 << 20, entries=10)
 NAMES = ("result.json", "loadgen/log.txt", "predictions")

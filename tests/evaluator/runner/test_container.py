@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.digest import Digest, digest_bytes
-from artifacts.errors import IntegrityError
-from evaluator.images.config import encode_config
-from evaluator.runner.container import ContainerRun, check_image, confinement
-from evaluator.runner.engine import LoadedImage, Mount
-from evaluator.runner.jobs import Place
-from registry.lockfile import LockedLimits
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.evaluator.images.config import encode_config
+from benchlock.evaluator.runner.container import ContainerRun, check_image, confinement
+from benchlock.evaluator.runner.engine import LoadedImage, Mount
+from benchlock.evaluator.runner.jobs import Place
+from benchlock.registry.lockfile import LockedLimits
 
 LAYERS = [digest_bytes(b"lower"), digest_bytes(b"upper")]
 CONFIG = encode_config("amd64", LAYERS)

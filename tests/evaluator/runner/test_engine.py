@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import Digest
-from artifacts.errors import UnavailableError
-from evaluator.runner.engine import LABEL, Confinement, Engine, Exit, Mount
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.runner.engine import LABEL, Confinement, Engine, Exit, Mount
 from tests.support.python_image import PythonImage
 
 pytestmark = pytest.mark.engine

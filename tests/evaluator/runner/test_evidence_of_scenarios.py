@@ -11,12 +11,12 @@ from msgspec import structs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from artifacts.errors import InvalidInputError
-from evaluator.evidence.examination import Examiner
-from evaluator.evidence.requirements import check_requirements, requirements_of
-from evaluator.harness.loadgen_log import SEPARATOR
-from evaluator.records.runs import Run
-from registry.lockfile import Lock, dump
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.requirements import check_requirements, requirements_of
+from benchlock.evaluator.harness.loadgen_log import SEPARATOR
+from benchlock.evaluator.records.runs import Run
+from benchlock.registry.lockfile import Lock, dump
 from tests.evaluator.runner.evaluation import LIMITS, SCENARIO, Evaluation
 from tests.evaluator.runner.test_execute import Bench, bare, bench  # noqa: F401
 

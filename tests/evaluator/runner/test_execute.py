@@ -17,21 +17,21 @@ import pytest
 import sqlalchemy
 from sqlalchemy import insert
 
-from artifacts.digest import Digest, to_hex
-from artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.records.calls import calls_of
-from evaluator.records.records import Records
-from evaluator.records.runs import Run
-from evaluator.records.validity import validity_of
-from evaluator.runner.engine import Engine
-from evaluator.runner.execute import Runner
-from evaluator.runner.reaping import sweep
-from evaluator.statistics.samples import read_samples
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
-from registry.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
+from benchlock.artifacts.digest import Digest, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.records.calls import calls_of
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.records.validity import validity_of
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.execute import Runner
+from benchlock.evaluator.runner.reaping import sweep
+from benchlock.evaluator.statistics.samples import read_samples
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
+from benchlock.registry.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
 from tests.support.python_image import PythonImage
 
 from .evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
@@ -248,13 +248,13 @@ def test_a_killed_runner_leaves_an_abandoned_run(
     code = f"""
         from datetime import UTC, datetime
         from pathlib import Path
-        from artifacts.local import LocalStore
-        from artifacts.progress import SILENT
-        from evaluator.records.records import Records
-        from evaluator.runner.engine import Engine
-        from evaluator.runner.execute import Runner
-        from registry.catalogue.database import open_engine
-        from registry.lockfile import load
+        from benchlock.artifacts.local import LocalStore
+        from benchlock.artifacts.progress import SILENT
+        from benchlock.evaluator.records.records import Records
+        from benchlock.evaluator.runner.engine import Engine
+        from benchlock.evaluator.runner.execute import Runner
+        from benchlock.registry.catalogue.database import open_engine
+        from benchlock.registry.lockfile import load
         home = Path({str(bench.home)!r})
         database = open_engine(Path({bench.database.url.database!r}))
         lock = load(Path({str(tmp_path / "the.lock")!r}).read_text(), "lock")

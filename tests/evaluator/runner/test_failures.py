@@ -11,14 +11,14 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from artifacts.digest import to_hex
-from artifacts.errors import UnavailableError
-from artifacts.local import LocalStore
-from evaluator.records.records import Records
-from evaluator.records.runs import Run
-from evaluator.runner.results import FailureClass
-from registry.catalogue.database import open_engine
-from registry.lockfile import Lock, LockedFile, LockedPlatform
+from benchlock.artifacts.digest import to_hex
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.runner.results import FailureClass
+from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.lockfile import Lock, LockedFile, LockedPlatform
 
 from .evaluation import NOTHING, Evaluation
 from .test_execute import Bench, limits

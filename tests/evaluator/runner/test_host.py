@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import UnavailableError
-from evaluator.records.runs import HOST_FACTS, MAY_BE_NONE
-from evaluator.runner.host import _cpuinfo, _governor, choose_cpus, this_host
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.records.runs import HOST_FACTS, MAY_BE_NONE
+from benchlock.evaluator.runner.host import _cpuinfo, _governor, choose_cpus, this_host
 
 CPUINFO = """\
 processor	: 0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from artifacts.errors import UnavailableError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from evaluator.harness.reading import parse_job
-from evaluator.runner.jobs import Place, job_document, write_job
-from evaluator.runner.verification import Verified, verify_lock
-from registry.lockfile import Lock
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.runner.jobs import Place, job_document, write_job
+from benchlock.evaluator.runner.verification import Verified, verify_lock
+from benchlock.registry.lockfile import Lock
 
 from .evaluation import NOTHING, Evaluation, locked_file
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from artifacts.progress import SILENT, Advance
-from evaluator.runner.output import Output
+from benchlock.artifacts.progress import SILENT, Advance
+from benchlock.evaluator.runner.output import Output
 
 
 class Watcher:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import UnavailableError
-from artifacts.progress import SILENT
-from evaluator.runner.ending import Ending
-from evaluator.runner.jobs import HARNESS, Place
-from evaluator.runner.process import MARK, ProcessRun, birth, end_abandoned, run_process
-from registry.lockfile import LockedLimits
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.progress import SILENT
+from benchlock.evaluator.runner.ending import Ending
+from benchlock.evaluator.runner.jobs import HARNESS, Place
+from benchlock.evaluator.runner.process import MARK, ProcessRun, birth, end_abandoned, run_process
+from benchlock.registry.lockfile import LockedLimits
 
 CPUS = (min(os.sched_getaffinity(0)),)
 

@@ -10,21 +10,21 @@ import pytest
 import sqlalchemy
 from sqlalchemy import insert
 
-from artifacts.digest import digest_bytes
-from evaluator.records.records import Records
-from evaluator.records.runs import RunEnd, RunId, RunStart, new_run_id
-from evaluator.runner import container, process
-from evaluator.runner.host import this_host
-from evaluator.runner.process import birth
-from evaluator.runner.reaping import claimed, sweep
-from registry.catalogue.database import writing
-from registry.catalogue.tables import locks
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.runs import RunEnd, RunId, RunStart, new_run_id
+from benchlock.evaluator.runner import container, process
+from benchlock.evaluator.runner.host import this_host
+from benchlock.evaluator.runner.process import birth
+from benchlock.evaluator.runner.reaping import claimed, sweep
+from benchlock.registry.catalogue.database import writing
+from benchlock.registry.catalogue.tables import locks
 
 LOCK = digest_bytes(b"a lock")
 HOLD = """
 import sys, time
 from pathlib import Path
-from evaluator.runner.reaping import claimed
+from benchlock.evaluator.runner.reaping import claimed
 with claimed(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)

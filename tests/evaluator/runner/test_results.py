@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from evaluator.harness.reports import write_json
-from evaluator.runner.ending import Ending, Failure, failure_of
-from evaluator.runner.results import RESULT, Failed, Result, open_output, read_result
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.reports import write_json
+from benchlock.evaluator.runner.ending import Ending, Failure, failure_of
+from benchlock.evaluator.runner.results import RESULT, Failed, Result, open_output, read_result
 
 DOCUMENT: dict[str, Any] = {
     "schema": 1,

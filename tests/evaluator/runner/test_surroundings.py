@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from artifacts.digest import digest_bytes
-from evaluator.runner.ending import Failure
-from evaluator.runner.results import Package, Result, Surroundings
-from evaluator.runner.surroundings import misfit
-from registry.lockfile import LockedPlatform
-from registry.manifests import Framework
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.runner.ending import Failure
+from benchlock.evaluator.runner.results import Package, Result, Surroundings
+from benchlock.evaluator.runner.surroundings import misfit
+from benchlock.registry.lockfile import LockedPlatform
+from benchlock.registry.manifests import Framework
 
 from .evaluation import NOTHING
 

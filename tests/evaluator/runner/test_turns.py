@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from artifacts.errors import UnavailableError
-from evaluator.dispatch.hostlock import CONTAINER, free, host_lock, labels
-from evaluator.dispatch.queue import Fence, Queue
-from evaluator.runner.engine import Confinement, Engine
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.dispatch.hostlock import CONTAINER, free, host_lock, labels
+from benchlock.evaluator.dispatch.queue import Fence, Queue
+from benchlock.evaluator.runner.engine import Confinement, Engine
 from tests.support.python_image import PythonImage
 
 pytestmark = pytest.mark.engine

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from artifacts.digest import Digest, digest_bytes, from_hex
-from artifacts.errors import IntegrityError
-from artifacts.local import LocalStore
-from artifacts.progress import SILENT
-from artifacts.trees import parse_listing
-from evaluator.runner.verification import verify_lock
-from registry.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
+from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.trees import parse_listing
+from benchlock.evaluator.runner.verification import verify_lock
+from benchlock.registry.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
 
 from .evaluation import NOTHING, Evaluation, damage, locked_file
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from artifacts.errors import InvalidInputError
-from evaluator.statistics.calls import describe_calls
-from evaluator.statistics.figures import Calls
-from evaluator.statistics.samples import Samples, read_samples
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.calls import describe_calls
+from benchlock.evaluator.statistics.figures import Calls
+from benchlock.evaluator.statistics.samples import Samples, read_samples
 
 MILLISECOND = 1_000_000
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from benchlock.evaluator.statistics.clusters import FEWEST, mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.intervals import UNBOUNDED, fraction
 from benchmarks.simulation.quality import DECISIONS, MASKS, Decisions, Masks, coverage_of_decisions, coverage_of_masks
-from evaluator.statistics.clusters import FEWEST, mean_iou_interval, share_interval
-from evaluator.statistics.intervals import UNBOUNDED, fraction
 
 
 def name_of(kind: Masks | Decisions) -> str:

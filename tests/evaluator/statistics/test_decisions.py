@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchlock.evaluator.rerunning import REPEATS
 from benchmarks.simulation.decisions import HOSTS, Host, answers_of, interleaved_answer, paired_t_answer, rerun_answer
-from evaluator.rerunning import REPEATS
 
 EACH = pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
 TIMES = 400

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import (
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import (
     UNBOUNDED,
     fraction,
     mean_in_blocks,

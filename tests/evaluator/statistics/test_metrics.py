@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from artifacts.errors import InvalidInputError
-from evaluator.statistics.metrics import Right, summarise
-from evaluator.statistics.samples import read_samples
-from evaluator.statistics.timing import Performance, Phases
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.metrics import Right, summarise
+from benchlock.evaluator.statistics.samples import read_samples
+from benchlock.evaluator.statistics.timing import Performance, Phases
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from evaluator.harness.quality.boxes import evaluate
-from evaluator.statistics import pairing
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import UNBOUNDED
-from evaluator.statistics.pairing import PairedTest, adjust, compare_decisions, compare_measures
-from evaluator.statistics.quality import judged
+from benchlock.evaluator.harness.quality.boxes import evaluate
+from benchlock.evaluator.statistics import pairing
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.pairing import PairedTest, adjust, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.quality import judged
 from tests.support.boxes import Drawn, detections_of
 
 Bools = npt.NDArray[np.bool_]

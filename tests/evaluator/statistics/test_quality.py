@@ -13,14 +13,14 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from scipy import stats
 
-from artifacts.errors import InvalidInputError
-from evaluator.harness.datasets import Boxes
-from evaluator.harness.quality.boxes import evaluate
-from evaluator.statistics.clusters import mean_iou_interval, share_interval
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import UNBOUNDED
-from evaluator.statistics.precision import balanced_halves, interval_of, precisions, ranks
-from evaluator.statistics.quality import _mean_iou, bootstrap, judged, mean_of, read_measures
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.datasets import Boxes
+from benchlock.evaluator.harness.quality.boxes import evaluate
+from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.precision import balanced_halves, interval_of, precisions, ranks
+from benchlock.evaluator.statistics.quality import _mean_iou, bootstrap, judged, mean_of, read_measures
 from tests.support.boxes import PICTURES, Drawn, Floats, coverage_of, detections_of
 
 

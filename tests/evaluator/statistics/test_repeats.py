@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import UNBOUNDED
-from evaluator.statistics.repeats import FEWEST, centre, over_runs, ratio, runs_to_decide, width
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.repeats import FEWEST, centre, over_runs, ratio, runs_to_decide, width
 
 A = [1.00, 1.04, 0.98, 1.07, 1.01]
 B = [1.11, 1.12, 1.10, 1.20, 1.09]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import UNBOUNDED, quantile
+from benchlock.evaluator.statistics.series import FEWEST, count_independent, mean_of_series, quantile_of_series
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.within_runs import estimate_coverage
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import UNBOUNDED, quantile
-from evaluator.statistics.series import FEWEST, count_independent, mean_of_series, quantile_of_series
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from evaluator.statistics.figures import Interval
-from evaluator.statistics.intervals import quantile
-from evaluator.statistics.samples import Samples, read_samples
-from evaluator.statistics.timing import Figure, Peak, Performance, Phases, optimal_batch, timed
+from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.intervals import quantile
+from benchlock.evaluator.statistics.samples import Samples, read_samples
+from benchlock.evaluator.statistics.timing import Figure, Peak, Performance, Phases, optimal_batch, timed
 
 MS = 1_000_000
 

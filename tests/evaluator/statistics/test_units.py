@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluator.statistics.units import change, in_unit
+from benchlock.evaluator.statistics.units import change, in_unit
 
 
 @pytest.mark.parametrize(

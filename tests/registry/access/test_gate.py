@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from registry.access.errors import UnauthorizedError
-from registry.access.gate import REMEMBERED, Gate
-from registry.access.scopes import Scopes
-from registry.access.secret import Secret, new_secret
-from registry.access.tokens import Tokens
+from benchlock.registry.access.errors import UnauthorizedError
+from benchlock.registry.access.gate import REMEMBERED, Gate
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.secret import Secret, new_secret
+from benchlock.registry.access.tokens import Tokens
 from tests.support.clocks import Standing
 
 READ = Scopes.parse(["read"])

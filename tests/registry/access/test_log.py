@@ -5,19 +5,19 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine, func, select
 
-from artifacts.errors import InvalidInputError
-from artifacts.local import LocalStore
-from registry.access.actors import ANONYMOUS, Actor, acting_as
-from registry.access.errors import ForbiddenError
-from registry.access.log import Log
-from registry.access.refusals import Refusals, Repeats
-from registry.access.scopes import Scopes
-from registry.access.secret import new_secret
-from registry.access.tables import actions
-from registry.access.tokens import Tokens
-from registry.catalogue.catalogue import Catalogue
-from registry.catalogue.database import reading
-from registry.publishing import Draft, publish
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.local import LocalStore
+from benchlock.registry.access.actors import ANONYMOUS, Actor, acting_as
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.log import Log
+from benchlock.registry.access.refusals import Refusals, Repeats
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.secret import new_secret
+from benchlock.registry.access.tables import actions
+from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.database import reading
+from benchlock.registry.publishing import Draft, publish
 from tests.support.clocks import Standing
 
 pytestmark = pytest.mark.databases
@@ -133,7 +133,7 @@ def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_eve
 def test_the_kinds_of_refusals_that_are_counted_are_bounded(
     standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("registry.access.refusals._MOST_KINDS", 10)
+    monkeypatch.setattr("benchlock.registry.access.refusals._MOST_KINDS", 10)
     repeats = Repeats(standing)
     for number in range(100):
         assert repeats.is_first(STRANGER, "GET /", "/", f"reason {number}")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from artifacts.errors import InvalidInputError
-from registry.access.actors import ANONYMOUS, EMBEDDED, Actor, acting, acting_as
-from registry.access.errors import ForbiddenError
-from registry.access.scopes import EVERYTHING, NEEDS, NOTHING, Scopes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.access.actors import ANONYMOUS, EMBEDDED, Actor, acting, acting_as
+from benchlock.registry.access.errors import ForbiddenError
+from benchlock.registry.access.scopes import EVERYTHING, NEEDS, NOTHING, Scopes
 
 ALLOWED = {
     "": {"public"},

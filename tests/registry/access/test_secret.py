@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from registry.access.errors import UnauthorizedError
-from registry.access.secret import PATTERN, Secret, masked, new_secret, parse_secret
+from benchlock.registry.access.errors import UnauthorizedError
+from benchlock.registry.access.secret import PATTERN, Secret, masked, new_secret, parse_secret
 
 ONE = new_secret(bytes(range(32)))
 EXPECTED = "benchlock_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf436Ep5"

@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from registry.access.log import Log
-from registry.access.scopes import Scopes
-from registry.access.secret import new_secret
-from registry.access.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
-from registry.catalogue.database import writing
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from benchlock.registry.access.log import Log
+from benchlock.registry.access.scopes import Scopes
+from benchlock.registry.access.secret import new_secret
+from benchlock.registry.access.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
+from benchlock.registry.catalogue.database import writing
 from tests.support.clocks import Standing
 
 READ = Scopes.parse(["read"])

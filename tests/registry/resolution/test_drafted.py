@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from registry.constraints import Constraint
-from registry.names import Kind
-from registry.ranges import Range
-from registry.resolution.candidates import Candidate, Population, Question, Requirement
-from registry.resolution.drafted import Drafted
-from registry.resolution.resolver import resolve
-from registry.versions import parse_version
+from benchlock.registry.constraints import Constraint
+from benchlock.registry.names import Kind
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import Candidate, Population, Question, Requirement
+from benchlock.registry.resolution.drafted import Drafted
+from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.versions import parse_version
 from tests.support.universe import Universe, candidates
 
 PUBLISHED: dict[str, dict[str, dict[str, Any]]] = {

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from registry.ranges import Range
-from registry.resolution.candidates import EVERY, Need, Population
-from registry.resolution.conflicts import LISTED, ConflictError
-from registry.resolution.rejections import crowd
-from registry.resolution.resolver import resolve
-from registry.versions import Version, parse_version
+from benchlock.registry.ranges import Range
+from benchlock.registry.resolution.candidates import EVERY, Need, Population
+from benchlock.registry.resolution.conflicts import LISTED, ConflictError
+from benchlock.registry.resolution.rejections import crowd
+from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.versions import Version, parse_version
 from tests.support.universe import Universe, candidates, question
 
 SMALL, LARGE = 250, 2000

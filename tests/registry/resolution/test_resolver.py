@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from artifacts.errors import BenchlockError, UnknownNameError
-from registry.resolution.conflicts import ConflictError
-from registry.resolution.resolver import resolve
+from benchlock.artifacts.errors import BenchlockError, UnknownNameError
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import resolve
 from tests.support.universe import Universe, candidates, preferences, question
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "resolve").glob("*.json"))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from artifacts.digest import digest_bytes
-from artifacts.errors import InvalidInputError, UnknownNameError
-from registry.lockfile import LockedArtifact
-from registry.names import Kind, parse_target
-from registry.resolution.search import Search
-from registry.resolution.why import Why, why
+from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.lockfile import LockedArtifact
+from benchlock.registry.names import Kind, parse_target
+from benchlock.registry.resolution.search import Search
+from benchlock.registry.resolution.why import Why, why
 from tests.support.universe import Universe, candidates, question
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "why").glob("*.json"))

@@ -1,0 +1,1 @@
+"""A reproducible artifact registry and evaluation store for deep learning."""

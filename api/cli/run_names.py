@@ -1,4 +1,4 @@
-"""Ids of runs as command-line arguments: the 26 characters alone name a run, and so does their beginning."""
+"""Ids of runs as command-line arguments: whole, without ``run/``, or ``run/`` and the first 8 to 20 characters."""
 
 import re
 
@@ -8,13 +8,14 @@ from benchlock.artifacts.errors import InvalidInputError
 
 _PREFIX = "run/"
 _DIGITS = 26
-_BEGINNING = re.compile(rf"{_PREFIX}[0-9a-z]{{8,{_DIGITS - 1}}}")
+_BEGINNING = re.compile(rf"{_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
+"""More could end where the list is asked for entries before an id, which leaves that id out."""
 
 
 def complete_run_id(context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Return ``value`` with ``run/`` before it if it is an id alone, else unchanged.
 
-    The first 8 characters or more after ``run/`` are completed if they are of one listed run alone.
+    The first 8 to 20 characters after ``run/`` are completed if they are of one listed run alone.
 
     Raises:
         InvalidInputError: Several runs begin with them.
@@ -27,7 +28,7 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
     entries = context.obj.opened.records.list_entries(before=last, limit=2, examine=False)
     ids = [one.id for one in entries if one.id.startswith(value)]
     if len(ids) > 1:
-        raise InvalidInputError(f"several runs begin with {value}", where=", ".join(ids), next_step="write more of it")
+        raise InvalidInputError(f"ambiguous run id {value}", where=", ".join(ids), next_step="write more characters")
     return ids[0] if ids else value
 
 

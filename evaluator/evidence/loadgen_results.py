@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.loadgen_log import Log
+from benchlock.evaluator.runner.trust import InvalidLoadError
 
 LARGEST_SUMMARY: Final = 1 << 20
 TARGET_PERCENTILE: Final = 0.99
@@ -51,7 +51,7 @@ def check_verdict(role: str, log: Log, name: str) -> None:
         name: The scenario.
 
     Raises:
-        InvalidInputError: A condition is missing, or the verdict is another one.
+        InvalidLoadError: A condition is missing, or the verdict is another one.
     """
     for key in (*_MET, *(("result_perf_constraints_met",) if name == "server" else ())):
         if key not in log.results:
@@ -84,7 +84,7 @@ def check_results(role: str, log: Log, scenario: Mapping[str, Any], rate: float 
         rate: The rate of arrival of a probe, in queries a second; None for the scenario's own.
 
     Raises:
-        InvalidInputError: A result is missing, or contradicts others.
+        InvalidLoadError: A result is missing, or contradicts others.
     """
     name, results = scenario["name"], log.results
     try:
@@ -161,7 +161,7 @@ def check_samples(role: str, log: Log, scenario: Mapping[str, Any], columns: Col
         columns: The raw samples of the phase.
 
     Raises:
-        InvalidInputError: A result is missing, or outside its range.
+        InvalidLoadError: A result is missing, or outside its range.
     """
     for key, (least, most) in _ranges(scenario, columns, log.results).items():
         found = log.results.get(key)
@@ -269,5 +269,6 @@ def _about(value: float) -> Range:
     return value * (1 - _DIGITS), value * (1 + _DIGITS)
 
 
-def _error(role: str, what: str) -> InvalidInputError:
-    return InvalidInputError(f"{role}: {what}", where=role, next_step="run the lock again")
+def _error(role: str, what: str) -> InvalidLoadError:
+    next_step = "run the lock again; a system clock that is set during a run has this effect, too"
+    return InvalidLoadError(f"{role}: {what}", where=role, next_step=next_step)

@@ -76,6 +76,8 @@ _SCOPES: Final = ("thread", "process")
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
 """The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
+_FEWEST_LATENCIES: Final = 16
+"""Of fewer latencies, two measurements may be equal by chance."""
 _NEXT: Final = "compare the record on a machine with the version of benchlock that made it"
 
 
@@ -239,8 +241,15 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         calls=calls,
         claimed=sum(one.duration for one in timed),
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
-        measurement=None if phases.performance is None else digest_bytes(phases.performance.samples.latency.tobytes()),
+        measurement=_digest_latencies(phases.performance),
     )
+
+
+def _digest_latencies(phase: Performance | None) -> Digest | None:
+    """Return the digest of the latencies of a phase; None if they are so few that two runs may have equal ones."""
+    if phase is None or len(phase.samples.latency) < _FEWEST_LATENCIES:
+        return None
+    return digest_bytes(phase.samples.latency.tobytes())
 
 
 def _failure_class(error: InvalidInputError) -> FailureClass:

@@ -31,7 +31,7 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE = 1 << 16
 _GRACE_SECONDS = 10
 _PR_SET_CHILD_SUBREAPER = 36
-_MOST_ROUNDS = 100
+_POLL_SECONDS = 0.01
 _START_TIME = 19  # of the fields of /proc/PID/stat after the command's name
 
 
@@ -114,14 +114,13 @@ def _ending_orphans() -> Iterator[None]:
     try:
         yield
     finally:
-        for _ in range(_MOST_ROUNDS):  # the children of a killed orphan are orphans
-            orphans = _find_children() - before
-            if not orphans:
-                break
-            for pid in orphans:
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while (orphans := _find_children() - before) and time.monotonic() < deadline:
+            for pid in orphans:  # their children are orphans in the next round
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(_POLL_SECONDS)
         prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 

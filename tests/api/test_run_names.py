@@ -24,8 +24,8 @@ def test_the_beginning_of_an_id_names_the_one_run_that_has_it(database: Engine) 
         context = SimpleNamespace(obj=SimpleNamespace(opened=SimpleNamespace(records=records)))
         return complete_run_id(context, click.Argument(["run"]), text)  # type: ignore[arg-type]
 
-    assert complete(runs[1].id[:12]) == complete(runs[1].id[:-1]) == complete(runs[1].id[4:]) == runs[1].id
-    with pytest.raises(InvalidInputError, match=f"several runs begin with {runs[0].id[:12]}"):
+    assert complete(runs[1].id[:12]) == complete(runs[1].id[:24]) == complete(runs[1].id[4:]) == runs[1].id
+    with pytest.raises(InvalidInputError, match=f"ambiguous run id {runs[0].id[:12]}"):
         complete(runs[0].id[:12])
     for other in (runs[1].id[:11], "run/7zzzzzzz", runs[1].id[4:-1], "model/digits"):
         assert complete(other) == other

@@ -17,6 +17,7 @@ from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.phases import PERFORMANCE, PhaseReader
 from benchlock.evaluator.harness.account import describe_phase
 from benchlock.evaluator.harness.loadgen_log import SEPARATOR, read_log
+from benchlock.evaluator.runner.trust import InvalidLoadError
 from benchlock.registry.lockfile import dump
 from benchlock.registry.manifests.identity import content
 from tests.support.evidence import CURRENT, IDX, make_run
@@ -150,7 +151,7 @@ def test_a_result_that_stands_twice_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("summary", ["", "Result is : INVALID\n", "Result is : VALID\nResult is : INVALID\n"])
 def test_a_summary_has_the_verdict_of_its_log(summary: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="loadgen-summary: LoadGen's summary says"):
+    with pytest.raises(InvalidLoadError, match="loadgen-summary: LoadGen's summary says"):
         read(tmp_path, "single_stream", real("single_stream"), summary)
 
 

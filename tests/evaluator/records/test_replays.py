@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.local import LocalStore
 from benchlock.evaluator.comparing import compare_runs
 from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.recomputation import _digest_latencies
 from benchlock.evaluator.records.records import Records, keep_imported
 from benchlock.evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from benchlock.evaluator.records.runs import Run, RunEnd, new_run_id
@@ -160,6 +163,13 @@ def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_pat
     assert len(sentences) == len(copies)
     told = run_of(run_on_wire(examined[2]))
     assert is_replay(told, examined[0])
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(0, False), (1, False), (15, False), (16, True)])
+def test_few_latencies_are_no_measurement_that_is_known_again(count: int, *, is_known: bool) -> None:
+    """Two runs of one query have the same nanoseconds once in some thousand times."""
+    phase: Any = SimpleNamespace(samples=SimpleNamespace(latency=np.arange(count)))
+    assert (_digest_latencies(phase) is not None) == is_known
 
 
 def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
 _SHOWN = 10
+_HEAD = 4096
+"""Bytes of a file that are read to see whether it is a manifest."""
 
 
 TARGET = click.argument(
@@ -108,8 +111,13 @@ def read_draft(path: Path) -> "Draft":
 
 def _find_manifests(folder: Path) -> list[str]:
     """Return the first manifests in a folder, whatever their names."""
+
+    def is_manifest(path: Path) -> bool:
+        with path.open("rb") as file:
+            return re.search(rb"^kind:", file.read(_HEAD), re.MULTILINE) is not None
+
     paths = (path for path in sorted(folder.glob("*.y*ml")) if path.is_file() and os.access(path, os.R_OK))
-    return [str(path) for path in paths if re.search(rb"^kind:", path.read_bytes(), re.MULTILINE)][:_SHOWN]
+    return [str(path) for path in islice(filter(is_manifest, paths), _SHOWN)]
 
 
 def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:

@@ -58,10 +58,12 @@ def _end_group(process: "subprocess.Popen[bytes]") -> None:
     """Ask the group of a process to end, then kill what is left of it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_SECONDS_TO_CLEAN_UP)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_CLEAN_UP)
+    finally:  # interrupted again, too
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_lines(messages: str, status: int) -> str:

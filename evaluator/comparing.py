@@ -23,6 +23,7 @@ from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.statistics.equivalence import (
     Finding,
     describe_runs_to_decide,
+    find_no_common_samples,
     find_no_ratio,
     judge,
     judge_quality,
@@ -298,6 +299,9 @@ def _findings(
         if len(a) < len(first.runs) or len(b) < len(other.runs):
             continue
         is_reported = first.is_self_reported(name) or other.is_self_reported(name)
+        if is_quality(metric.name) and not _share_samples(first.lock, other.lock):
+            yield _decided(find_no_common_samples(name, a, b, margin), is_reported=is_reported)
+            continue
         if is_exact(name, a) and is_exact(name, b):
             exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin, tests)
             yield _decided(exact, is_reported=is_reported)
@@ -313,6 +317,10 @@ def _findings(
             if not is_quality(metric.name):
                 judged = _restrict(judged, first, other)
         yield _decided(judged, is_reported=is_reported)
+
+
+def _share_samples(*locks: Lock) -> bool:
+    return len({(lock.dataset.digest, lock.dataset.split) for lock in locks}) == 1
 
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:

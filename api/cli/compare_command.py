@@ -48,7 +48,12 @@ class _Asked:
 @click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
 @click.option("--interleave", is_flag=True, help="Run LOCKs by turns, the first one twice a round, and compare.")
 @click.option("--rounds", type=click.IntRange(min=3), help="With --interleave: so many; default: 6 to 10.")
-@click.option("--margin", metavar="METRIC=SHARE", multiple=True, help="With --interleave: what counts as equivalent.")
+@click.option(
+    "--margin",
+    metavar="METRIC=SHARE",
+    multiple=True,
+    help="With --interleave: relative difference that counts as equivalent.",
+)
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj

@@ -71,7 +71,7 @@ def print_comparison(found: "Comparison") -> None:
     """The figures of all arms side by side, then what each further arm is of the first."""
     arms = [arm for arm in found.arms if not arm.control]
     _print_side_by_side(arms)
-    for sentence in found.replays:
+    for sentence in (*(f"not comparable: {reason}" for reason in found.reasons), *found.replays):
         output.echo_wrapped(sentence)
     for arm, findings in found.findings:
         how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"

@@ -70,6 +70,14 @@ def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: f
     return Finding(metric, none, None, margin, "undecided", reason)
 
 
+def find_no_common_samples(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
+    """Return the undecided finding on the quality of runs on different datasets, versions or splits."""
+    value = centre(b) / centre(a) if centre(a) > 0 else None
+    reason = "the runs are of different datasets, versions or splits: no common samples"
+    unknown = Ratio(value, UNBOUNDED, UNBOUNDED, min(len(a), len(b)), paired=False)
+    return Finding(metric, unknown, None, margin, "undecided", reason)
+
+
 _NO_TESTS = PairedTests()
 
 
@@ -89,13 +97,16 @@ def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: Pai
     Returns:
         The finding; where the first value is 0, its ratio has no value and its reason has the difference.
     """
-    return replace(_judge_exact(a, b, n, margin, tests), test=tests.tests.get(a.name))
+    judged, test = _judge_exact(a, b, n, margin, tests), tests.tests.get(a.name)
+    if test is None:
+        return judged
+    return replace(judged, test=test, reason=f"{judged.reason}{_describe_interval(test.ci, a.unit)}")
 
 
 def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests) -> Finding:
     value = b.value / a.value if a.value > 0 else None
     exact = Ratio(value, Interval(value, value), Interval(value, value), n, paired=False)
-    told = f"{_moved(a.value, b.value)} on these samples"
+    told = f"{_moved(a.value, b.value, a.unit)} on these samples"
     if margin is not None:
         inside = a.value == b.value if value is None else _inside(exact.narrow, margin)
         why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
@@ -132,14 +143,27 @@ def _describe(test: PairedTest, direction: str) -> str:
     return f"{split} ({p}): more than the choice of samples explains{rank}"
 
 
-def _moved(a: float, b: float) -> str:
-    """How far ``b`` is from ``a``, in words where a figure would round to nothing."""
+def _describe_interval(ci: Interval, unit: str) -> str:
+    """Return the interval of a difference in words, of a share in percentage points; nothing where it has no width."""
+    if ci.low is None or ci.high is None or ci.low == ci.high:
+        return ""
+    factor, name = (100, "points") if unit == "fraction" else (1, unit)
+    ends = f"[{factor * ci.low:.4g}, {factor * ci.high:.4g}] {name}".rstrip()
+    return f"; 95 % interval of the difference for other samples: {ends}"
+
+
+def _moved(a: float, b: float, unit: str) -> str:
+    """How far ``b`` is from ``a``, in words where a figure would round to nothing; of a share in percentage points."""
     if math.isclose(a, b, rel_tol=_EQUAL):
         return "equal"
     if a <= 0:
         return f"{b - a:+.4g} from 0, of which there is no ratio,"
     share = b / a - 1
-    return change(share, 2) if abs(share) >= _LEAST else f"less than {_LEAST:.2%} apart"
+    if abs(share) < _LEAST:
+        return f"less than {_LEAST:.2%} apart"
+    if unit != "fraction":
+        return change(share, 2)
+    return f"{100 * abs(b - a):.2f} points {'higher' if b > a else 'lower'} ({change(share, 2)} relative)"
 
 
 def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[Answer, str]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 from benchlock.evaluator.statistics.figures import Interval
-from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, fraction
+from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED
 from benchlock.evaluator.statistics.precision import THRESHOLDS, precisions, ranks
 from benchlock.evaluator.statistics.tensors import Tensor, series
 
@@ -80,7 +80,7 @@ class PairedTest:
     @property
     def is_equal(self) -> bool:
         """Whether each sample adds the same to both models' metric."""
-        return self.ci == Interval(0.0, 0.0)
+        return self.ci == Interval(0.0, 0.0) or self.only_first == self.only_second == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_
     """Test by McNemar's exact test (Psychometrika 12, 1947) whether one of two models is right more often.
 
     Samples on which both are right, or both wrong, say nothing. Of the others each model has half if neither is
-    better: a binomial test. The interval is that of their share (Clopper and Pearson), given how many there are.
+    better: a binomial test. The interval excludes 0 wherever ``p`` is at most 5 %.
 
     Args:
         first: Whether the first model is right, of each sample.
@@ -130,14 +130,35 @@ def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     discordant = only_first + only_second
     difference = (only_second - only_first) / n
-    if not discordant:
-        return PairedTest("mcnemar", n, 0.0, Interval(0.0, 0.0), 1.0, 0, 0)
-    share, scale = fraction(only_second, discordant), discordant / n
-    assert share.low is not None
-    assert share.high is not None
-    ci = Interval((2 * share.low - 1) * scale, (2 * share.high - 1) * scale)
-    p = float(binomtest(only_second, discordant, 0.5).pvalue)
+    ci = Interval(-_largest_difference(only_second, only_first, n), _largest_difference(only_first, only_second, n))
+    p = float(binomtest(only_second, discordant, 0.5).pvalue) if discordant else 1.0
     return PairedTest("mcnemar", n, difference, ci, p, only_first, only_second, adjusted=p)
+
+
+def _largest_difference(only_first: int, only_second: int, n: int) -> float:
+    """Return the upper end of the interval of the second share less the first.
+
+    It is Tango's score interval (Statistics in Medicine 17, 1998): the largest difference that its test does not
+    reject. Without the continuity correction of half a sample its coverage falls to 93 % at times.
+
+    Args:
+        only_first: The number of samples that only the first model decides right.
+        only_second: The number of samples that only the second model decides right.
+        n: The number of samples.
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import
+
+    lowest = (only_second - only_first + 0.5) / n
+    if lowest >= 1:
+        return 1.0
+
+    def excess(difference: float) -> float:
+        linear = (2 * n - only_second + only_first) * difference - only_second - only_first
+        root = math.sqrt(max(0.0, linear**2 + 8 * n * only_first * difference * (1 - difference)))
+        variance = (root - linear) / 2 + n * difference * (1 - difference)
+        return float(n**2 * (difference - lowest) ** 2 - special.ndtri((1 + LEVEL) / 2) ** 2 * variance)
+
+    return float(brentq(excess, lowest, 1.0))
 
 
 def adjust(tests: Sequence[PairedTest]) -> tuple[PairedTest, ...]:

@@ -381,6 +381,17 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
 
 
+def test_the_text_of_a_comparison_says_that_it_is_not_comparable(capsys: pytest.CaptureFixture[str]) -> None:
+    other = variant({"dataset": {"version": "1.1.0"}}).lock
+    second = recorded(END, lock=other.id)
+    print_comparison(compare_runs([(LOCK, run()), (other, second)]))
+    shown = capsys.readouterr().out
+    assert f"not comparable: {second.id}: the dataset differs" in shown.splitlines()
+    row = next(line for line in shown.splitlines() if line.startswith("top1") and "undecided" in line)
+    assert "exact" not in row
+    assert "top1: undecided: the runs are of different datasets, versions or splits: no common samples" in shown
+
+
 def test_a_comparison_with_zero_has_a_difference_and_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
         (

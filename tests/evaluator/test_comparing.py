@@ -24,6 +24,7 @@ from benchlock.evaluator.comparing import (
 from benchlock.evaluator.records.calls import calls_document
 from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.statistics.figures import Calls
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
 from benchlock.evaluator.statistics.pairing import PairedTests
 from benchlock.evaluator.statistics.repeats import ROUND_DRIFT
 from benchlock.registry.lockfile import Lock
@@ -249,6 +250,19 @@ def test_pairs_are_told_the_number_of_comparisons() -> None:
 
     compare_runs([(lock, timed(lock, 0.001, top1=0.5)) for lock in (A, B, FASTER)], pair)
     assert told == [(A.id, B.id, 2), (A.id, FASTER.id, 2)]
+
+
+@pytest.mark.parametrize("case", [{"dataset": {"version": "1.1.0"}}, {"lock": {"dataset.split": "bare"}}])
+@pytest.mark.parametrize("second", [(0.5, 0.5), (0.75, 0.75), (0.5, 0.6)])
+def test_quality_on_other_samples_is_never_decided(case: dict[str, Any], second: tuple[float, ...]) -> None:
+    """Whatever the values are, also where they vary from run to run."""
+    other = variant(case).lock
+    runs = [(A, 0.75), (A, 0.75), *((other, top1) for top1 in second)]
+    found = compare_runs([(lock, timed(lock, 0.001, top1=top1)) for lock, top1 in runs])
+    judged = finding(found, "top1")
+    assert any(reason.endswith("the dataset differs") for reason in found.reasons)
+    assert (judged.answer, judged.ratio.ci) == ("undecided", UNBOUNDED)
+    assert judged.reason == "the runs are of different datasets, versions or splits: no common samples"
 
 
 def test_runs_of_one_lock_are_compared_one_by_one() -> None:

@@ -97,8 +97,18 @@ def quality(value: float, low: float, high: float) -> Metric:
         (quality(0.80 * (1 - 1e-6), 0.74, 0.86), None, "undecided", "less than 0.01% apart on these samples"),
         (quality(0.82, 0.76, 0.87), None, "undecided", "other samples may say otherwise"),
         (quality(0.99, 0.96, 1.00), None, "different", "more than the choice of samples explains"),
-        (quality(0.82, 0.76, 0.87), 0.05, "equivalent", "+2.50% on these samples, within the margin of 5.0%"),
-        (quality(0.70, 0.63, 0.76), 0.05, "different", "-12.50% on these samples, beyond the margin of 5.0%"),
+        (
+            quality(0.82, 0.76, 0.87),
+            0.05,
+            "equivalent",
+            "2.00 points higher (+2.50% relative) on these samples, within the",
+        ),
+        (
+            quality(0.70, 0.63, 0.76),
+            0.05,
+            "different",
+            "10.00 points lower (-12.50% relative) on these samples, beyond the",
+        ),
     ],
 )
 def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, answer: str, reason: str) -> None:
@@ -115,6 +125,9 @@ def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, an
         (20, 24, "undecided", "no difference was found, which is no evidence that there is none"),
         (0, 0, "equal", "equal on these samples; each of 10000 samples counts alike for both"),
         (40, 40, "undecided", "equal on these samples; of 10000 samples 40 only the first decides right"),
+        (300, 200, "different", "1.00 points lower (-1.11% relative) on these samples; of 10000"),
+        (300, 200, "different", "; 95 % interval of the difference for other samples: [-1.448, -0.559] points"),
+        (0, 0, "equal", "; 95 % interval of the difference for other samples: [-0.04787, 0.04787] points"),
     ],
 )
 def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, answer: str, reason: str) -> None:
@@ -125,6 +138,18 @@ def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, ans
     judged = judge_quality(a, b, 1, None, PairedTests({"top1": test}))
     assert (judged.answer, judged.test) == (answer, test)
     assert reason in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("ci", "ends"),
+    [(Interval(0.01, 0.0625), "the difference for other samples: [0.01, 0.0625]"), (UNBOUNDED, "that there is none")],
+)
+def test_errors_have_no_percentage_points(ci: Interval, ends: str) -> None:
+    a, b = (Metric("mae", value, "", "lower", 30, Interval(value, value), 1) for value in (0.5, 0.46))
+    test = PairedTest("resampling", 30, -0.04, ci, 0.01, adjusted=0.01)
+    reason = judge_quality(a, b, 1, None, PairedTests({"mae": test})).reason
+    assert reason.startswith("-8.00% on these samples; ")
+    assert reason.endswith(ends)
 
 
 def test_why_no_pairs_were_compared_is_said() -> None:

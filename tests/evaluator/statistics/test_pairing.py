@@ -37,7 +37,31 @@ def test_mcnemar_is_the_sum_of_the_tails(only_first: int, only_second: int) -> N
     assert found.difference == pytest.approx((only_second - only_first) / 10_000)
     assert found.ci.low is not None
     assert found.ci.high is not None
-    assert (found.p > 0.05) == (found.ci.low <= 0 <= found.ci.high)
+    assert found.ci.low <= found.difference <= found.ci.high
+
+
+@pytest.mark.parametrize("n", [20, 100, 359, 1000])
+@pytest.mark.parametrize(("first", "second"), [(0.398, 0), (0.1, 0), (0.1, 0.02), (0, 0), (1, 0)])
+def test_the_interval_of_paired_decisions_holds_the_truth(first: float, second: float, n: int) -> None:
+    """The chances of all counts of samples that one model alone decides right, where the interval holds the truth."""
+    counts = np.arange(n + 1)
+    others = [stats.binom.pmf(counts, n - one, second / (1 - first) if second else 0.0) for one in counts]
+    chances = stats.binom.pmf(counts, n, first)[:, np.newaxis] * np.array(others)
+    held = 0.0
+    for only_first, only_second in np.argwhere(chances > 1e-6):
+        ci = compare_decisions(*decisions(only_first, only_second, n)).ci
+        assert ci.low is not None
+        assert ci.high is not None
+        held += chances[only_first, only_second] * (ci.low <= second - first <= ci.high)
+    assert held >= 0.94
+
+
+@pytest.mark.parametrize("discordant", range(1, 60))
+def test_the_interval_excludes_0_where_mcnemar_is_significant(discordant: int) -> None:
+    for only_first in range(discordant + 1):
+        for n in (discordant, 1000):
+            found = compare_decisions(*decisions(only_first, discordant - only_first, n))
+            assert found.is_significant == (found.p <= 0.05)
 
 
 def test_models_that_decide_alike_are_equal() -> None:

@@ -109,7 +109,7 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
     assert SELF_REPORTED not in run.end.details
     monkeypatch.setattr("benchlock.evaluator.runner.trust.carries_code", lambda _: True)
     for module in ("runner.trust", "runner.stages", "evidence.discrepancies"):
-        monkeypatch.setattr(f"evaluator.{module}.has_stages", lambda _: has_stages)
+        monkeypatch.setattr(f"benchlock.evaluator.{module}.has_stages", lambda _: has_stages)
     for _ in range(2):  # compared, and remembered
         examined = examiner.examine(run)
         assert examined.evidence is not None

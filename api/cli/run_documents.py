@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchlock.evaluator.records.calls import calls_of, unusable_times
+from benchlock.evaluator.records.calls import calls_of, flag_of, unusable_times
 from benchlock.evaluator.records.observed import observed_of
 from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.records.validity import validity_of
@@ -94,19 +94,20 @@ def observed_document(run: Run) -> dict[str, Any] | None:
 
 
 def calls_document(run: Run) -> dict[str, Any] | None:
-    """How the calls were disturbed: ``flagged`` where more than 5 % of them, or of the time in them, were."""
+    """How the calls were disturbed: ``flagged`` where that was too much, or the host issued them too late."""
     calls = calls_of(run)
     if run.end is None or calls is None:
         return None
     return {
         "n": calls.n,
         "preempted": calls.preempted,
-        "flagged": calls.flagged,
+        "flagged": flag_of(run) is not None,
         "without_cpu": calls.without_cpu,
         "scope": calls.scope,
         "self_reported": run.end.times_self_reported,
         "without_preemption": [metric_document(metric) for metric in calls.undisturbed],
         "cpu_time": [metric_document(metric) for metric in calls.cpu_time],
+        "without_delay": [metric_document(metric) for metric in calls.undelayed],
     }
 
 

@@ -121,10 +121,18 @@ def print_calls(calls: Calls, flag: str | None) -> None:
     output.echo()
     output.echo(f"{disturbed}; the others, and the CPU time of all:")
     print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
+    if calls.undelayed:
+        print_metrics("without the host's delay", calls.undelayed)
     if flag:
-        others = "others used this run's CPUs"
-        who = others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
-        output.echo_wrapped(f"flagged: {flag}: {who}, and its times say little of the model")
+        output.echo_wrapped(f"flagged: {flag}: {_cause(calls)}, and its times say little of the model")
+
+
+def _cause(calls: Calls) -> str:
+    """Return what disturbed the calls of a flagged run."""
+    if not calls.flagged:
+        return "the host issued queries late"
+    others = "others used this run's CPUs"
+    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
@@ -305,6 +313,15 @@ def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | 
     output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "figures", "remarks"), rows)
 
 
+def _short_flag(calls: Calls) -> str:
+    """Return in few words why a run is flagged."""
+    if not calls.flagged:
+        return "queries issued late"
+    if calls.share > DISTURBED_AT_MOST or calls.without_cpu is None:
+        return f"{calls.share:.0%} of the calls pre-empted"
+    return f"{calls.without_cpu:.0%} of the time without the CPU"
+
+
 def _headline(run: Run) -> list[str]:
     """The first of its metrics: quality, then the median and the rate, then what there is."""
     metrics = () if run.end is None else run.end.metrics
@@ -329,14 +346,8 @@ def _remarks(run: Run) -> Iterator[str]:
     if clocks_disagree(run):
         yield "times unusable: clocks disagree"
     calls = calls_of(run)
-    if run.end is not None and calls is not None and calls.flagged:
-        reported = mark(is_reported=run.end.times_self_reported)
-        often = calls.share > DISTURBED_AT_MOST or calls.without_cpu is None
-        yield (
-            f"flagged: {calls.share:.0%} of the calls pre-empted{reported}"
-            if often
-            else (f"flagged: {calls.without_cpu:.0%} of the time without the CPU{reported}")
-        )
+    if run.end is not None and calls is not None and flag_of(run):
+        yield f"flagged: {_short_flag(calls)}{mark(is_reported=run.end.times_self_reported)}"
     if run.start.isolation == "process":
         yield "process"
     if run.imported_at is not None:

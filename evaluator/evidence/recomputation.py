@@ -40,10 +40,11 @@ from benchlock.evaluator.records.calls import calls_document
 from benchlock.evaluator.records.runs import CALLS
 from benchlock.evaluator.runner.ending import Failure
 from benchlock.evaluator.runner.results import LARGEST_RESULT, FailureClass, Result, parse_result
+from benchlock.evaluator.runner.stages import harness_version
 from benchlock.evaluator.runner.surroundings import misfit
 from benchlock.evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
 from benchlock.evaluator.runner.verification import read_manifests
-from benchlock.evaluator.statistics.calls import describe_calls
+from benchlock.evaluator.statistics.calls import describe_calls, find_undelayed
 from benchlock.evaluator.statistics.figures import Metric
 from benchlock.evaluator.statistics.metrics import Right, summarise
 from benchlock.evaluator.statistics.quality import Judged, judged
@@ -73,6 +74,8 @@ SURROUNDINGS: Final = ("python", "threads")
 _RESOLUTION: Final = 1.05 * (1 + 1e-9)
 """How many times the greatest rate that was answered the least rate that was not is at most."""
 _SCOPES: Final = ("thread", "process")
+_FIRST_UNDELAYED: Final = (1, 3)
+"""The first harness whose records have latencies without the host's delay; older ones stay as recorded."""
 
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
 """The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
@@ -229,7 +232,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         scores = _score(subject, files, labels, missing)
         quality = evidence.quality(*scores)
         metrics = summarise(definitions_of(subject.lock), quality, phases)
-        calls = evidence.calls(phases.performance)
+        calls = evidence.calls(phases)
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
@@ -323,14 +326,17 @@ class _Evidence:
         versions = self.subject.lock.metrics
         return {name: _judged(name, found, measures, versions[name]) for name, found in scores.items()}
 
-    def calls(self, performance: Performance | None) -> dict[str, Any]:
+    def calls(self, phases: Phases) -> dict[str, Any]:
         """Return how single calls were disturbed, as a part of the details; nothing where that was not counted."""
+        performance, lock = phases.performance, self.subject.lock
         if performance is None:
             return {}
         scope = self.document["performance"].get("cpu_scope")
         device = self.subject.platform.device
-        version = max((number for name, number in self.subject.lock.metrics.items() if not is_quality(name)), default=1)
+        version = max((number for name, number in lock.metrics.items() if not is_quality(name)), default=1)
         calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device, version)
+        if calls is not None and harness_version(lock) >= _FIRST_UNDELAYED:
+            calls = replace(calls, undelayed=tuple(find_undelayed(phases, lock.metrics)))
         return {} if calls is None else {CALLS: calls_document(calls)}
 
     def _peak(self, reader: PhaseReader) -> Peak | None:

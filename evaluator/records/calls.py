@@ -1,14 +1,15 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from benchlock.artifacts.readable import readable
-from benchlock.evaluator.records.runs import CALLS, Run
-from benchlock.evaluator.statistics.figures import Calls
+from benchlock.evaluator.records.runs import CALLS, Run, RunEnd
+from benchlock.evaluator.statistics.figures import DELAY_SECONDS, DELAY_SHARE, Calls
+from benchlock.evaluator.statistics.units import duration
 
 readable(Calls)
 
@@ -19,8 +20,10 @@ KEY: Final = CALLS
 
 
 def calls_document(calls: Calls) -> dict[str, Any]:
-    """The calls as plain values, for a record's details."""
+    """The calls as plain values, for a record's details; ``undelayed`` where there are such figures alone."""
     document: dict[str, Any] = msgspec.to_builtins(calls)
+    if not calls.undelayed:
+        del document["undelayed"]
     return document
 
 
@@ -45,9 +48,22 @@ def calls_of(run: Run) -> Calls | None:
 def flag_of(run: Run) -> str | None:
     """Why a run is flagged, in words; None where it is not."""
     calls = calls_of(run)
-    if run.end is None or calls is None or not calls.flagged:
+    if run.end is None or calls is None:
         return None
-    return calls.disturbance + (" (self-reported)" if run.end.times_self_reported else "")
+    reasons = [calls.disturbance] if calls.flagged else []
+    reasons += _delays(run.end, calls)
+    if not reasons:
+        return None
+    return "; ".join(reasons) + (" (self-reported)" if run.end.times_self_reported else "")
+
+
+def _delays(end: RunEnd, calls: Calls) -> Iterator[str]:
+    """Yield each reported latency to which the host's delay adds too much, beside the one without it."""
+    reported = {metric.key: metric.value for metric in end.metrics}
+    for one in calls.undelayed:
+        value = reported.get(one.key, 0.0)
+        if value > one.value * (1 + DELAY_SHARE) + DELAY_SECONDS:
+            yield f"{one.key} is {duration(value)}, and {duration(one.value)} without the host's delay"
 
 
 def clocks_disagree(run: Run) -> bool:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from benchlock.evaluator.statistics.figures import Calls, Metric
 from benchlock.evaluator.statistics.samples import NANOSECONDS, Samples
-from benchlock.evaluator.statistics.timing import ESTIMATORS
+from benchlock.evaluator.statistics.timing import ESTIMATORS, PIPELINE, QUANTILES, Phases
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEDIAN = {"p50": 0.50}
@@ -38,6 +38,38 @@ def describe_calls(samples: Samples, scope: str, device: str, version: int) -> C
         wall=wall,
         cpu=cpu,
     )
+
+
+def find_undelayed(phases: Phases, metrics: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield each latency of ``server`` among the metrics, as it would be without the host's delay.
+
+    Args:
+        phases: What was timed.
+        metrics: The versions of the definitions, by the names of the metrics.
+    """
+    for name, version in sorted(metrics.items()):
+        phase = phases.pipeline if name.startswith(PIPELINE) else phases.performance
+        quantile = QUANTILES.get(name.removeprefix(PIPELINE))
+        if phase is None or quantile is None or "issue_delay_ns" not in phase.samples.more:
+            continue
+        latency = _without_delay(phase.samples)
+        value, ci = ESTIMATORS[version].quantile(latency, quantile)
+        yield Metric(name, value, "s", "lower", len(latency), ci, version)
+
+
+def _without_delay(samples: Samples) -> npt.NDArray[np.float64]:
+    """Return the seconds of each query had it been issued at once where no earlier query was being answered.
+
+    Queries are answered one after the other. One that arrives while an earlier query is being answered waits for the
+    model. Any other waits for the host alone: that wait is taken away, and so is its share in the waits of the queries
+    behind it (Lindley, The theory of queues with a single server, 1952).
+    """
+    start, end, delay = (samples.more[f"{name}_ns"] for name in ("start", "end", "issue_delay"))
+    free = np.maximum.accumulate(np.concatenate((start[:1], end[:-1])))
+    work = end - np.where(start < free, free, start + delay)
+    done = np.cumsum(work)
+    answered = done + np.maximum.accumulate(start - (done - work))
+    return np.asarray((answered - start) * NANOSECONDS)
 
 
 def _served(samples: Samples) -> npt.NDArray[np.float64]:

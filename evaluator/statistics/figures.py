@@ -7,6 +7,8 @@ DISTURBED_AT_MOST = 0.05
 
 Others had the CPU too often, or seldom but too long.
 """
+DELAY_SHARE, DELAY_SECONDS = 0.1, 1e-4
+"""By how much, both together, the host's delay may raise a latency. LoadGen's clock has the same bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Calls:
     those of the calling ``thread``, or of the whole ``process``. ``undisturbed`` are the latencies of the calls that
     were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles. ``wall`` are the seconds in all
     calls together and ``cpu`` those in which they had the CPU, of each call no more than it lasted, where the calling
-    thread does all the work on a CPU.
+    thread does all the work on a CPU. ``undelayed`` are the reported latencies of ``server`` without the host's delay;
+    none of another scenario, or of a record from before they were computed.
     """
 
     n: int
@@ -59,6 +62,7 @@ class Calls:
     cpu_time: tuple[Metric, ...] = ()
     wall: float | None = None
     cpu: float | None = None
+    undelayed: tuple[Metric, ...] = ()
 
     @property
     def share(self) -> float:

@@ -180,6 +180,23 @@ def test_a_document_has_the_flag_and_the_figures_without_preemption() -> None:
     assert run_document(run(None))["calls"] is None
 
 
+def test_a_latency_without_the_hosts_delay_stands_beside_the_one_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = dataclasses.replace(CALLS, preempted=1, undelayed=(P50,))
+    metrics = (dataclasses.replace(P50, value=0.004),)
+    late = run(dataclasses.replace(END, metrics=metrics, details={KEY: calls_document(calls)}))
+    print_outcome(late, LOCK)
+    print_runs([late], {LOCK.id: LOCK})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "without the host's delay value" in shown
+    flag = "flagged: latency_p50 is 4 ms, and 42.1 µs without the host's delay"
+    assert f"{flag}: the host issued queries late, and its times say little of the model" in shown
+    assert "flagged: queries issued late" in shown
+    document = run_document(late)
+    assert document["calls"]["flagged"] is True
+    assert [(one["name"], one["value"]) for one in document["calls"]["without_delay"]] == [("latency_p50", P50.value)]
+    assert flag.removeprefix("flagged: ") in document["times_unusable"]
+
+
 @pytest.mark.parametrize("end", [END, INVALID], ids=["valid", "invalid"])
 def test_all_that_the_process_of_a_model_with_code_says_is_marked(
     capsys: pytest.CaptureFixture[str], end: RunEnd

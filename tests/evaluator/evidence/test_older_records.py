@@ -18,6 +18,8 @@ from benchlock.evaluator.evidence.status import EvidenceStatus, UnverifiedError,
 from benchlock.evaluator.records.runs import SELF_REPORTED, Run, RunEnd
 from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
 from benchlock.evaluator.statistics.quality import Judged, bootstrap_mean_iou, bootstrap_share
+from benchlock.evaluator.statistics.samples import Samples
+from benchlock.evaluator.statistics.timing import Performance, Phases
 from benchlock.registry.lockfile import Lock, dump
 from benchlock.registry.manifests.identity import content
 from benchlock.registry.metrics import DEFINITIONS
@@ -88,6 +90,21 @@ def test_quality_is_recomputed_by_the_definition_of_the_lock(metric: str, versio
     assert isinstance(found, Judged)
     assert found.ci == ends[metric, version]
     assert len(set(ends.values())) == len(ends)
+
+
+@pytest.mark.parametrize(("harness", "undelayed"), [("1.2.0", None), ("1.3.0", ["latency_p50"])])
+def test_no_latency_without_the_hosts_delay_is_expected_of_an_older_harness(
+    harness: str, undelayed: list[str] | None
+) -> None:
+    lock = SimpleNamespace(metrics={"latency_p50": 2}, harness=SimpleNamespace(version=harness))
+    subject: Any = SimpleNamespace(lock=lock, platform=SimpleNamespace(device="cpu"))
+    result: Any = None
+    more = {name: np.array([7], np.int64) for name in ("start_ns", "end_ns", "issue_delay_ns", "service_ns")}
+    samples = Samples(np.ones(1), np.ones(1), np.zeros(1, np.bool_), more)
+    evidence = _Evidence(subject, result, {"performance": {"cpu_scope": "thread"}}, {})
+    calls = evidence.calls(Phases(Performance(samples, 1, 1.0)))["calls"]
+    found = [one["name"] for one in calls["undelayed"]] if "undelayed" in calls else None
+    assert found == undelayed
 
 
 def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:

@@ -55,6 +55,28 @@ def test_a_flag_names_both_shares() -> None:
     assert found == f"{often} and {long}; 5% of either is the most"
 
 
+@pytest.mark.parametrize(("reported", "flagged"), [(0.0023, False), (0.0025, True)])
+def test_a_latency_that_the_host_delayed_flags_the_run(reported: float, *, flagged: bool) -> None:
+    """More than 10 % and 0.1 ms above 2 ms is more than 2.3 ms."""
+    calls = replace(CALLS, preempted=0, undelayed=(replace(P50, value=0.002),))
+    record = Run(start(), replace(end(), metrics=(replace(P50, value=reported),), details={KEY: calls_document(calls)}))
+    assert calls_of(record) == calls
+    expected = "latency_p50 is 2.5 ms, and 2 ms without the host's delay" if flagged else None
+    assert flag_of(record) == expected
+
+
+def test_a_run_is_flagged_for_all_reasons() -> None:
+    calls = replace(CALLS, undelayed=(replace(P50, value=0.002),))
+    record = Run(start(), replace(end(), metrics=(replace(P50, value=1.0),), details={KEY: calls_document(calls)}))
+    assert flag_of(record) == (
+        "10.0% of its calls were pre-empted, more than 5%; latency_p50 is 1 s, and 2 ms without the host's delay"
+    )
+
+
+def test_a_record_without_such_latencies_is_written_as_it_was_before_there_were_any() -> None:
+    assert "undelayed" not in calls_document(CALLS)
+
+
 def test_a_run_without_an_end_has_no_calls() -> None:
     assert calls_of(Run(start(), None)) is None
     assert calls_of(Run(start(), end())) is None

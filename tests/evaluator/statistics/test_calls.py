@@ -7,9 +7,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.calls import describe_calls
+from benchlock.evaluator.statistics.calls import describe_calls, find_undelayed
 from benchlock.evaluator.statistics.figures import Calls
 from benchlock.evaluator.statistics.samples import Samples, read_samples
+from benchlock.evaluator.statistics.timing import Performance, Phases
 
 MILLISECOND = 1_000_000
 
@@ -90,6 +91,41 @@ def test_the_wait_of_a_query_of_a_server_is_no_time_in_a_call() -> None:
     found = describe_calls(served, "thread", "cpu", 1)
     assert found is not None
     assert [found.wall, found.without_cpu] == pytest.approx([4.0, 0.0])
+
+
+def served(*queries: tuple[int, int, int]) -> Performance:
+    """Queries of a server, one after the other: milliseconds of their arrival, their issue and their answer."""
+    start, issued, end = np.array(queries, np.int64).T * MILLISECOND
+    more = {"start_ns": start, "end_ns": end, "issue_delay_ns": issued - start}
+    return Performance(Samples((end - start) / 1e9, more=more), 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "undelayed"),
+    [
+        ([(0, 5, 6), (10, 10, 11)], 1),  # nobody is before the first one: the host was late
+        ([(0, 0, 9), (1, 9, 10)], 9),  # the second one waits for the model
+        ([(0, 5, 7), (4, 7, 9)], 2),  # the first one's delay is what the second one waits for
+        ([(0, 3, 7), (1, 7, 11)], 7),  # without the delay of 3 it would wait for the model all the same
+        ([(0, 0, 4), (1, 6, 7)], 6),  # a delay behind another query counts as the model's
+    ],
+)
+def test_the_delay_of_the_host_is_taken_from_the_latencies_of_a_server(
+    queries: list[tuple[int, int, int]], undelayed: int
+) -> None:
+    (found,) = find_undelayed(Phases(served(*queries)), {"latency_p99": 2, "throughput": 2})
+    assert (found.key, found.n) == ("latency_p99", 2)
+    assert found.value == pytest.approx(undelayed / 1000)
+
+
+def test_the_pipeline_of_a_server_has_its_own_delay() -> None:
+    phases = Phases(served((0, 5, 6)), served((0, 5, 7)))
+    found = find_undelayed(phases, {"pipeline_latency_p50": 2, "latency_p50": 2})
+    assert {one.key: one.value for one in found} == pytest.approx({"latency_p50": 0.001, "pipeline_latency_p50": 0.002})
+
+
+def test_no_other_scenario_has_a_delay(samples: Samples) -> None:
+    assert not [*find_undelayed(Phases(Performance(samples, 1, 1.0)), {"latency_p50": 2, "pipeline_latency_p50": 2})]
 
 
 def test_where_every_call_was_disturbed_none_is_left() -> None:

@@ -28,7 +28,7 @@ from benchlock.registry.manifests import (
     parse_published,
 )
 from benchlock.registry.names import Kind, Reference, parse_name
-from benchlock.registry.requests import Request, parse_request
+from benchlock.registry.requests import Request, parse_locked_request
 from benchlock.registry.resolution.candidates import Candidate, Need, Resolution
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.drafted import Drafted
@@ -179,7 +179,7 @@ def yanked(resolution: Resolution) -> tuple[str, ...]:
 
 def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: "Catalogue") -> Why:
     """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
-    request = parse_request(lock.request, "the lock's request")
+    request = parse_locked_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
         return why(lock.artifacts(), kind, name, Search.of(question_of(request), snapshot, {}))
 

@@ -107,8 +107,13 @@ def read_request(text: bytes | str, name: str) -> Request:
 
 
 def parse_request(document: dict[str, Any], name: str) -> Request:
-    """The request that a lock carries, or one to which ``as_of`` was added. Raises as ``read_request``."""
+    """The request that a client sent, or one to which ``as_of`` was added. Raises as ``read_request``."""
     return _understood(Document(document, name))
+
+
+def parse_locked_request(document: dict[str, Any], name: str) -> Request:
+    """Parse the request of a lock, which may have margins of 1 and more. Raises as ``read_request``."""
+    return _understood(Document(document, name), is_locked=True)
 
 
 def conditions_of(request: Mapping[str, Any]) -> HostConditions:
@@ -188,13 +193,15 @@ _HARDWARE_TEXTS: _Parsers = {
 """The same below ``hardware``."""
 
 
-def _understood(document: Document) -> Request:
+def _understood(document: Document, *, is_locked: bool = False) -> Request:
     problems, asked = Problems(), None
     with problems.noted():
         asked = convert(document, Asking)
     with problems.noted():
         known = convert_known(document.value, inspect.type_info(Asking)) if asked is None else asked
         _check(known, Place(document), problems)
+        if not is_locked:
+            _check_margins(known, Place(document).at("equivalence"), problems)
     with problems.noted():
         check_document(document.value, REQUEST, document.name)
     problems.refuse()
@@ -260,6 +267,13 @@ def _check_equivalence(asked: Asking, place: Place, problems: Problems) -> None:
             ):  # an unknown one may have been meant for it
                 what = f"{metric} is none of the metrics that are asked for"
                 raise place.at(metric).error(what, "name one of them, or add it to metrics")
+
+
+def _check_margins(asked: Asking, place: Place, problems: Problems) -> None:
+    for metric, margin in () if asked.equivalence is UNSET else asked.equivalence.items():
+        with problems.noted():
+            if margin >= 1:
+                raise place.at(metric).error(f"{margin:g} is no share below 1 of the value", "write 0.1 for 10 %")
 
 
 def _known(value: Any, wanted: type[AskedHardware | AskedAccelerator]) -> Any:  # noqa: ANN401 - unchecked until converted

@@ -90,17 +90,26 @@ def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: P
         raise _ERRORS.get(error.kind, InvalidInputError)(error.message) from error
 
 
+def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore) -> list[tuple[str, Descriptor]]:
+    """Return the path and the blob of each file of the dataset that has labels.
+
+    Raises:
+        IntegrityError: The listing of a tree is missing.
+    """
+    dataset, model = manifests["dataset"], manifests["model"]
+    assert isinstance(dataset, Dataset)
+    assert isinstance(model, Model)
+    named = _named_files(dataset, lock.dataset.split) if _reads_one_file(dataset, model) else None
+    return [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
+
+
 def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore, folder: Path) -> None:
     """Lay out the files of the dataset that have labels in ``folder``.
 
     Raises:
         IntegrityError: One is missing.
     """
-    dataset, model = manifests["dataset"], manifests["model"]
-    assert isinstance(dataset, Dataset)
-    assert isinstance(model, Model)
-    named = _named_files(dataset, lock.dataset.split) if _reads_one_file(dataset, model) else None
-    entries = [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
+    entries = list_label_files(lock, manifests, store)
     bring(store, (blob for _, blob in entries))
     for path, blob in entries:
         lay_out(store, blob, folder / path)

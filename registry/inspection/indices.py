@@ -5,6 +5,7 @@ import io
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
@@ -18,6 +19,7 @@ SHOWN = 20
 """Lines of one index that are told one by one."""
 
 _COLUMNS = ("path", "label", "mask")
+_NEAR = 0.8  # of difflib: ``lable`` is a misspelt label, and ``part`` and ``task`` are columns of their own
 _WAV = 12  # bytes of a wav file's beginning
 
 
@@ -80,6 +82,15 @@ def check_index(
     return count
 
 
+def _meant_column(name: str, names: tuple[str, ...]) -> str | None:
+    """Return the column that an unknown one is written almost like; None if it is known, or like none."""
+    if name in _COLUMNS:
+        return None
+    plain = name.strip().lower()
+    near = get_close_matches(plain, set(_COLUMNS).difference(names), n=1, cutoff=_NEAR)
+    return plain if plain in _COLUMNS else next(iter(near), None)
+
+
 def _rows(path: str, content: Content, where: str) -> Iterator[dict[str, str]]:
     with content.open(path, where) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
@@ -88,9 +99,9 @@ def _rows(path: str, content: Content, where: str) -> Iterator[dict[str, str]]:
             if "path" not in names:
                 raise content.error(f"{path} has no column 'path'", where, "write the columns path,label")
             for name in names:
-                if name not in _COLUMNS and name.strip().lower() in _COLUMNS:
-                    step = f"write {name.strip().lower()}"
-                    raise content.error(f"{path} has a column {name!r}, which nothing reads", where, step)
+                if meant := _meant_column(name, names):
+                    what = f"{path} has a column {name!r}, which nothing reads"
+                    raise content.error(what, where, f"did you mean {meant!r}?")
             for row in reader:
                 if not row["path"]:
                     raise content.error(f"line {reader.line_num} has no path", path, "write one sample a line")

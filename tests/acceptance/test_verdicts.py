@@ -25,7 +25,7 @@ def fall(value):
     return value
 """
 ACCURACY = {"scenario": {"name": "accuracy", "warmup": 0}, "metrics": ["top1"]}
-EQUIVALENCE = {"throughput": 0.000001, "latency_p50": 1000}
+EQUIVALENCE = {"throughput": 0.000001, "latency_p50": 0.9}
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,26 @@ def test_the_warning_is_in_the_text_and_the_document(store: MemoryStore, capsys:
     assert answer_document(run, WHOLE.lock, (), (reason,))["warnings"] == [reason]
 
 
+@pytest.mark.parametrize(("right", "frequent", "warned"), [(38, 38, True), (34, 34, True), (35, 34, False)])
+def test_top1_that_the_most_frequent_label_would_have_is_warned_of(right: int, frequent: int, warned: bool) -> None:
+    count, store = (38).to_bytes(4), MemoryStore()
+    files = {
+        "dataset/images.idx": bytes([0, 0, 8, 3, *count, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4 * 38),
+        "dataset/labels.idx": bytes([0, 0, 8, 1, *count]) + bytes([2] * frequent + [1] * (38 - frequent)),
+    }
+    samples = {"splits.test.samples": 38, "splits.bare.samples": 38}
+    skewed = variant({"dataset": samples, "files": files, "request": {"metrics": ["top1"]}})
+    for manifest in skewed.manifests.values():
+        for blob in (content(manifest), *skewed.files[manifest.kind].values()):
+            store.put(io.BytesIO(blob))
+    run = run_with(store, right / 38, 38)
+    reason = find_guessing(skewed.lock, run, store)
+    assert (reason is not None) == warned
+    if reason is not None:
+        assert reason.startswith("no better than always answering the most frequent label: top1 is ")
+        assert f"{frequent} of 38 samples ({frequent / 38:.1%}) have the label 2;" in reason
+
+
 def test_scores_that_are_not_stored_as_one_tensor_are_not_judged(store: MemoryStore) -> None:
     blob = store.put(io.BytesIO(save({"other": np.zeros((1000, 10), np.float32)})))
     run = run_with(store, 0.1, 1000)

@@ -235,6 +235,9 @@ WAV = b"RIFF\0\0\0\0WAVEfmt "
             ["path, Label", "d/a.wav,1", "d/b.wav,1"],
             ["i.csv has a column ' Label', which nothing reads"],
         ),
+        ("image-index", ["path,lable", "d/a.wav,1", "d/b.wav,1"], ["i.csv has a column 'lable', which nothing reads"]),
+        ("image-index", ["path,part,batch,task", "d/a.wav,1,2,3", "d/b.wav,1,2,3"], []),
+        ("image-index", ["path,label,label2", "d/a.wav,1,2", "d/b.wav,1,2"], []),
     ],
 )
 def test_an_index_names_files_and_labels_of_every_sort(

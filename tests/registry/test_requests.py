@@ -16,6 +16,7 @@ from benchlock.registry.requests import (
     Scenario,
     conditions_of,
     derive_seed,
+    parse_locked_request,
     parse_request,
     parse_time,
     read_request,
@@ -196,6 +197,12 @@ def test_rules_that_read_an_unknown_value_say_nothing() -> None:
     assert places_of(document | {"metrics": ["peak_qps", "trouhgput"]}) == ["metrics", "metrics"]
     document["scenario"] = document["scenario"] | {"name": "sever"}
     assert places_of(document | {"metrics": ["peak_qps"], "equivalence": {}}) == ["scenario.name"]
+
+
+def test_a_margin_that_only_a_lock_of_before_may_have() -> None:
+    document = read_request(FULL, "request.yaml").document | {"equivalence": {"latency_p50": 10}}
+    assert places_of(document) == ["equivalence.latency_p50"]
+    assert parse_locked_request(document, "the lock's request").equivalence == {"latency_p50": 10}
 
 
 def test_the_faults_of_a_request_have_a_next_step_each() -> None:

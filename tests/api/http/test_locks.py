@@ -9,7 +9,7 @@ import pytest
 from benchlock.api.http.routes import locks
 from benchlock.api.wire.locks import KeptLock, Resolved, resolution_of
 from benchlock.api.wiring import Registry
-from benchlock.registry.lockfile import Lock, dump, load
+from benchlock.registry.lockfile import Lock, dump, from_content, load
 from benchlock.registry.locks import resolve_request
 from benchlock.registry.names import parse_reference
 from benchlock.registry.requests import read_request
@@ -68,6 +68,7 @@ def test_a_conflict_is_explained(client: Client) -> None:
         ({"seed": "seven"}, 422),
         ({"unheard": 1}, 422),
         ({"as_of": "yesterday"}, 422),
+        ({"equivalence": {"latency_p50": 10}}, 422),
     ],
 )
 def test_what_is_no_request_is_a_problem(client: Client, changed: dict[str, Any], status: int) -> None:
@@ -117,6 +118,15 @@ def test_preferences_are_kept_and_a_yanked_version_is_said(client: Client, regis
     answer = client.post("/v1/locks", json={"request": DOCUMENT, "preferences": kept})
     assert (answer.status_code, answer.json()["lock"]) == (201, made.lock)
     assert answer.json()["warnings"] == ["model/digits 1.0.0 is yanked: worse"]
+
+
+def test_a_lock_of_before_may_have_a_margin_that_a_request_may_not(client: Client, made: KeptLock) -> None:
+    lock = load(made.text, "lock")
+    stated = lock.request | {"equivalence": {"latency_p50": 10}}
+    text = dump(from_content(msgspec.structs.replace(lock, request=stated)))
+    kept = client.post("/v1/locks", json={"text": text}).json()
+    why = client.post("/v1/locks/why", json={"lock": kept["lock"], "target": "model/digits"})
+    assert why.status_code == 200, why.text
 
 
 def test_a_lock_of_somebody_else_is_kept_where_its_blobs_are_here(

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from benchlock.artifacts.store import BlobStore
 from benchlock.evaluator.evidence.status import refuse_unverified
-from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.calls import QUIET_HOST, unusable_times
 from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.runner.trust import self_reported
 from benchlock.evaluator.runner.verification import read_manifests
@@ -94,9 +94,8 @@ def _disturbed(runs: Sequence[Run]) -> str | None:
     flags = [reason for reason in map(unusable_times, runs) if reason]
     if not flags:
         return None
-    if len(runs) == 1:
-        return flags[0]
-    return f"{len(flags)} of {len(runs)} runs have unusable times; {flags[0]}"
+    several = "" if len(runs) == 1 else f"{len(flags)} of {len(runs)} runs have unusable times; "
+    return f"{several}{flags[0]}; {QUIET_HOST}"
 
 
 def _find_varying(runs: Sequence[Run]) -> dict[str, Interval]:

@@ -16,7 +16,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.readable import readable
 from benchlock.evaluator.evidence.status import refuse_unverified
-from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.calls import QUIET_HOST, describe_unusable_times, unusable_times
 from benchlock.evaluator.records.comparison import comparable, question_differences
 from benchlock.evaluator.records.replays import drop_replays
 from benchlock.evaluator.records.runs import Run
@@ -45,6 +45,7 @@ Margins = Mapping[str, float]
 LockedRun = tuple[Lock, Run]
 
 _FEWEST_ROUNDS = 6
+_PEAK = "compare latencies, or ask for `peak_qps`"
 _NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them looks like a difference"
 
 
@@ -325,7 +326,8 @@ def _share_samples(*locks: Lock) -> bool:
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
     """Return the finding on a time, undecided where its runs cannot decide it, with the command that would."""
-    reasons = sorted({reason for run in (*first.runs, *other.runs) if (reason := unusable_times(run))})
+    offered, unusable = _find_offered(finding, first, other), describe_unusable_times((*first.runs, *other.runs))
+    reasons = [reason for reason in (offered, unusable) if reason]
     found = finding.ratio
     assert found.value is not None
     if found.n > 1 and not found.paired:
@@ -335,9 +337,18 @@ def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
         finding = replace(finding, answer="undecided", reason="; ".join((told, *reasons)))
     if finding.answer != "undecided":
         return finding
-    return replace(
-        finding, reason=f"{finding.reason}; next: {_next_step(finding, is_one_lock=first.lock.id == other.lock.id)}"
-    )
+    if offered or unusable:
+        step = _PEAK if offered else QUIET_HOST
+    else:
+        step = _next_step(finding, is_one_lock=first.lock.id == other.lock.id)
+    return replace(finding, reason=f"{finding.reason}; next: {step}")
+
+
+def _find_offered(finding: Finding, first: Arm, other: Arm) -> str | None:
+    """Return why a throughput is no property of a model; None where it is one."""
+    is_throughput = finding.metric in ("throughput", "pipeline_throughput")
+    is_server = "server" in (first.lock.scenario["name"], other.lock.scenario["name"])
+    return f"{finding.metric} of `server` is the rate of arrival" if is_throughput and is_server else None
 
 
 def _next_step(finding: Finding, *, is_one_lock: bool) -> str:

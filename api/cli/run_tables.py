@@ -44,31 +44,39 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         return
     if end.outcome == "failed":
         output.echo(f"  {end.failure_class}: {end.failure_message}")
-    if {"verification", "run"} <= end.timings.keys():
-        spent = {name: duration(end.timings[name]) for name in ("verification", "run")}
-        output.echo(f"  {spent['verification']} to verify what the lock names, apart from {spent['run']} to run it")
     print_evidence(run)
     if lock is not None and not is_released(lock.harness):
         output.echo_wrapped(f"  harness {lock.harness.version} is not a released one: all figures are self-reported")
     validity = validity_of(run)
     if validity is not None:
         output.echo_wrapped(f"  LoadGen calls it {validity.words}")
-    _print_figures(run, end)
+    _print_figures(run, end, lock)
     _print_observed(observed_of(run))
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls, flag_of(run))
 
 
-def _print_figures(run: Run, end: RunEnd) -> None:
+def _print_figures(run: Run, end: RunEnd, lock: "Lock | None") -> None:
     """Print each figure, and why times are unusable."""
     if clocks_disagree(run):
         output.echo_wrapped(f"  its times are unusable: {CLOCKS_DISAGREE}")
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
-        if any(metric.name == "peak_qps" for metric in end.metrics):
-            output.echo("of peak_qps: the greatest rate answered and the least that was not; no confidence interval")
+        for note in _notes(end.metrics, is_server=lock is not None and lock.scenario["name"] == "server"):
+            output.echo(note)
+
+
+def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
+    """Yield what is to be known of figures in a table."""
+    names = {metric.name for metric in metrics}
+    if "peak_qps" in names:
+        yield "of peak_qps: the greatest rate answered and the least that was not; no confidence interval"
+    if is_server and names & {"throughput", "pipeline_throughput"}:
+        yield "of throughput: the rate at which queries arrive, as long as the model keeps up; no property of the model"
+    if any(None in (one.ci.low, one.ci.high) for one in metrics if not is_quality(one.name)):
+        yield "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md"
 
 
 def _print_observed(observed: Observed | None) -> None:

@@ -1,7 +1,7 @@
 """What a record says of single calls, read without trust: an imported record may say anything."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,13 @@ from benchlock.evaluator.statistics.units import duration
 readable(Calls)
 
 CLOCKS_DISAGREE: Final = "LoadGen's clock and benchlock's own disagree on the median latency"
+
+QUIET_HOST: Final = (
+    "more runs of a busy host do not help: use a quieter one, or leave some of its CPUs to others (limits.cpus)"
+)
+"""The next step where times of runs are unusable."""
+
+_LISTED: Final = 2
 
 KEY: Final = CALLS
 """Where in a run's details they stand."""
@@ -79,3 +86,11 @@ def unusable_times(run: Run) -> str | None:
         return f"the times of {run.id} are unusable: {CLOCKS_DISAGREE}"
     flag = flag_of(run)
     return None if flag is None else f"the times of {run.id} are flagged: {flag}"
+
+
+def describe_unusable_times(runs: Sequence[Run]) -> str | None:
+    """Return why times of runs decide nothing: the reasons of one or two, the number of more; None where all may."""
+    reasons = [reason for reason in map(unusable_times, runs) if reason]
+    if len(reasons) <= _LISTED:
+        return "; ".join(reasons) or None
+    return f"{len(reasons)} of {len(runs)} runs have unusable times"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from benchlock.artifacts.plurals import count_of
-from benchlock.evaluator.records.calls import unusable_times
+from benchlock.evaluator.records.calls import QUIET_HOST, unusable_times
 from benchlock.evaluator.records.comparison import host_differences
 from benchlock.evaluator.records.predictions import Agreed, Agreement
 from benchlock.evaluator.records.runs import Run, RunId
@@ -200,7 +200,9 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
     have = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
     found = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if found is None:
-        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide (run --repeat, rerun --repeat)")
+        unusable = sum(unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
+        step = f"; {unusable} more have unusable times: {QUIET_HOST}" if unusable else " (run --repeat, rerun --repeat)"
+        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide{step}")
         return
     finding = judge_ratio(metric.key, metric.direction, found, None, margin)
     times.findings.append(finding)

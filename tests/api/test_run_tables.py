@@ -87,6 +87,27 @@ def run(end: RunEnd | None = END) -> Run:
     return recorded(end, lock=LOCK.id)
 
 
+def test_a_figure_without_an_end_and_a_rate_of_arrival_have_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    whole, short = (dataclasses.replace(P50, ci=Interval(end, end)) for end in (P50.value, None))
+    rate = Metric("throughput", 157.4, "samples/s", "higher", 300, Interval(157.4, 157.4), 2)
+    scenario = {
+        "name": "server", "target_qps": 150, "target_latency": "10ms",
+        "min_queries": 100, "min_duration": "1s", "warmup": 3,
+    }  # fmt: skip
+    server = variant({"request": {"scenario": scenario}}).lock
+    print_outcome(run(dataclasses.replace(END, metrics=(TOP1, short, rate))), server)
+    shown = capsys.readouterr().out
+    assert (
+        "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md" in shown
+    )
+    assert "of throughput: the rate at which queries arrive, as long as the model keeps up" in shown
+    print_outcome(run(dataclasses.replace(END, metrics=(TOP1, whole, rate))), LOCK)
+    shown = capsys.readouterr().out
+    assert "too short" not in shown
+    assert "the rate at which queries arrive" not in shown
+    assert "to verify" not in shown
+
+
 def test_an_outcome_has_every_figure_with_its_interval_and_n(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(run(), LOCK)
     shown = capsys.readouterr().out

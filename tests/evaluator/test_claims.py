@@ -8,7 +8,7 @@ import pytest
 
 from benchlock.artifacts.memory import MemoryStore
 from benchlock.evaluator.claims import Conditions, Judged, claims_of, judge_claims
-from benchlock.evaluator.records.calls import KEY, calls_document
+from benchlock.evaluator.records.calls import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.repeating import _figures
 from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
 from benchlock.registry.lockfile import LockedDataset
@@ -187,6 +187,8 @@ def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged(monk
     )
     assert "flagged: 1.0% of its calls were pre-empted and 50.0% of the time" in alone.reason
     assert among.reason.startswith("1 of 2 runs have unusable times")
+    assert alone.reason.endswith(QUIET_HOST)
+    assert among.reason.endswith(QUIET_HOST)
 
 
 def test_claims_of_a_peak_ask_over_how_many_runs_it_is() -> None:

@@ -21,7 +21,7 @@ from benchlock.evaluator.comparing import (
     interleave,
     shared_margins,
 )
-from benchlock.evaluator.records.calls import calls_document
+from benchlock.evaluator.records.calls import QUIET_HOST, calls_document
 from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.statistics.figures import Calls
 from benchlock.evaluator.statistics.intervals import UNBOUNDED
@@ -132,6 +132,35 @@ def test_rounds_with_unusable_times_are_left_out(bench: Bench) -> None:
         return dataclasses.replace(made, end=dataclasses.replace(made.end, details={**made.end.details, **flagged}))
 
     assert finding(interleave([A, B], once, 6, {})).ratio.n == 5
+
+
+def test_runs_with_unusable_times_are_counted_and_not_listed(bench: Bench) -> None:
+    flagged = {"calls": calls_document(Calls(100, 6, "thread"))}
+
+    def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        made = bench.once(lock, part_of)
+        assert made.end is not None
+        return dataclasses.replace(made, end=dataclasses.replace(made.end, details={**made.end.details, **flagged}))
+
+    reason = finding(interleave([A, B], once, 6, {})).reason
+    assert reason.endswith(f"12 of 12 runs have unusable times; next: {QUIET_HOST}")
+    assert "run/" not in reason
+
+
+def test_the_rate_of_arrival_is_no_property_of_a_model() -> None:
+    scenario = {
+        "name": "server", "target_qps": 100, "target_latency": "10ms",
+        "min_queries": 100, "min_duration": "1s", "warmup": 3,
+    }  # fmt: skip
+    locks = [lock(name, scenario=scenario, metrics=["throughput"]) for name in ("digits", "other")]
+
+    def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        metrics = (metric("throughput", 100.0),)
+        return recorded(dataclasses.replace(DONE, metrics=metrics, details={"part_of": dict(part_of)}), lock=lock.id)
+
+    found = finding(interleave(locks, once, 6, {"throughput": 0.1}), "throughput")
+    assert (found.answer, found.margin) == ("undecided", 0.1)
+    assert "throughput of `server` is the rate of arrival; next: compare latencies" in found.reason
 
 
 def test_a_drift_that_all_share_is_no_difference(bench: Bench) -> None:

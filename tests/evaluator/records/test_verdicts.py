@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.calls import KEY, calls_document
+from benchlock.evaluator.records.calls import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.records.comparison import comparable, host_differences
 from benchlock.evaluator.records.predictions import Agreed, Agreement
 from benchlock.evaluator.records.runs import Outcome, Run, RunEnd
@@ -152,6 +152,7 @@ def test_runs_with_unusable_times_do_not_count() -> None:
     assert sum("clock and benchlock's own disagree" in one for one in found.reported) == 2
     few = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, (*after[:5], *flagged)))
     assert few.verdict == "undecided"
+    assert f"6 a side are the fewest that decide; 2 more have unusable times: {QUIET_HOST}" in few.reasons[-1]
 
 
 def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:

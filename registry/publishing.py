@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.progress import SILENT, Progress
 from benchlock.artifacts.rehearsal import rehearsing
 from benchlock.artifacts.store import BlobStore
@@ -17,9 +17,10 @@ from benchlock.registry.catalogue.entries import Provenance, Published
 from benchlock.registry.drafts import Draft
 from benchlock.registry.inspection.calls import InspectionTarget, inspect_version
 from benchlock.registry.intake import Taken, take_in
-from benchlock.registry.manifests import Manifest, files_of, manifest_digest
+from benchlock.registry.manifests import Dataset, Manifest, Model, files_of, manifest_digest
 from benchlock.registry.manifests.identity import content as manifest_content
 from benchlock.registry.manifests.identity import parse_published, reference_of, with_files
+from benchlock.registry.names import parse_name
 from benchlock.registry.packaging import name_version
 from benchlock.registry.problems import EchoError, Problems
 
@@ -141,7 +142,19 @@ def _prepare(
         for error in own.found:
             problems.add(error)
     problems.refuse()
+    _warn_of_claims([one.manifest for one in done], catalogue, warn)
     return done
+
+
+def _warn_of_claims(manifests: Sequence[Manifest], catalogue: Contents, warn: Callable[[str], None]) -> None:
+    """Tell of each dataset that a claim names, and that is neither published nor among the manifests."""
+    models = [one for one in manifests if isinstance(one, Model)]
+    claimed = {claim.dataset.name for model in models for claim in model.claims or ()}
+    for name in sorted(claimed - {one.name for one in manifests if isinstance(one, Dataset)}):
+        try:
+            catalogue.versions("dataset", parse_name(name))
+        except UnknownNameError as error:
+            warn(f"no dataset {name!r} is published here: a claim on it is judged once one is; {error.next_step}")
 
 
 def _prepare_one(

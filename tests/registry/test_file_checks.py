@@ -172,3 +172,14 @@ def test_keys_that_do_not_fit_and_files_that_are_missing_are_told_together(tmp_p
         "inputs[0].steps[1].cast.dtype (manifest.yaml, line 15)", "outputs[0].dtype (manifest.yaml, line 17)",
         "files[0].source (manifest.yaml)",
     ]  # fmt: skip
+
+
+def test_a_claim_on_a_dataset_that_is_not_published_is_told(author: Author, catalogue: Catalogue) -> None:
+    on = "{metric: top1, value: 1, tolerance: 0, dataset: {name: picturs, version: '*', split: test}}"
+    model = f"{MODEL}claims:\n  - {on}\n"
+    (told,) = problems_of(author, catalogue, model, {"net.onnx": GRAPH})
+    assert told.startswith("warning: no dataset 'picturs' is published here: a claim on it is judged once one is; ")
+    publish_all([author(DATASET, PICTURES)], MemoryStore(), catalogue)
+    (told,) = problems_of(author, catalogue, model, {"net.onnx": GRAPH})
+    assert told.endswith("did you mean dataset/pictures?")
+    assert problems_of(author, catalogue, model.replace("picturs", "pictures"), {"net.onnx": GRAPH}) == []

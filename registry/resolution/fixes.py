@@ -122,6 +122,8 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
         case _:
             yield from _pins(search, question, _kind(field))
             yield str(loosest.chosen()[_kind(field)].version)
+            if field == "framework.version" and question.framework is None:
+                yield from _yanked_frameworks(search, question)
 
 
 def _other_images(search: Search, question: Question, loosest: Resolution) -> Iterator[dict[str, str]]:
@@ -144,6 +146,13 @@ def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
         for status, name in product(STATUSES, _names(search, question, kind)):
             near = _nearest(search, Population(kind, name, EVERY, status), asked.range)
             yield from map(str, filter(_required(search, question, name), near) if kind == "framework" else near)
+
+
+def _yanked_frameworks(search: Search, question: Question) -> Iterator[str]:
+    """Yield yanked versions of the framework: a request that asks for none admits them by naming one."""
+    for name in _names(search, question, "framework"):
+        newest = search.snapshot.newest(Population("framework", name, EVERY, "yanked"), _TRIED)
+        yield from map(str, filter(_required(search, question, name), newest))
 
 
 def _required(search: Search, question: Question, framework: str) -> Callable[[Version], bool]:

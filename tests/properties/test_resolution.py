@@ -132,6 +132,23 @@ def test_whatever_one_field_alone_resolves_is_proposed(rows: list[Candidate], as
         assert proposed <= helping
 
 
+def test_a_yanked_framework_is_proposed_where_the_answer_for_any_version_has_a_prerelease() -> None:
+    """A version that a request names may be yanked; a pre-release has to be admitted by the model, too."""
+    of = {"platforms": ["linux/amd64/cpu"]}
+    rows = candidates(
+        {
+            "model/m": {"1.0.0": {"requires": {"framework/f": "*"}}},
+            "dataset/d": {"1.0.0": {}},
+            "framework/f": {"1.0.0": {}, "1.1.0": {"yanked": "bad"}, "1.2.0-rc.1": {}},
+            "image/i": {"1.0.0": {"provides": "f 1.1.0", **of}, "1.1.0": {"provides": "f 1.2.0-rc.1", **of}},
+        }
+    )
+    search = Search.of(question({"model": "m *", "dataset": "d *"}), Universe(rows), {})
+    assert search.find() is None
+    fixes = [fix.changes for fix in nearest_fixes(search)]
+    assert fixes == [{"framework.version": "1.1.0"}, {"prereleases": ["framework"]}]
+
+
 def test_another_image_is_proposed_where_the_asked_one_would_need_another_version() -> None:
     """Both images have yanked versions that fit, and the search prefers the asked name: either change is proposed."""
     yanked = {"provides": "onnxruntime 1.0.0", "platforms": ["linux/amd64/cpu"], "yanked": "old"}

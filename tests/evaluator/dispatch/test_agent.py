@@ -51,6 +51,10 @@ def later(when: Callable[[], object], then: Callable[[], object]) -> threading.T
     return thread
 
 
+RETRIED = ("delayed", "queued")
+"""A job that will be tried again; the wait before that is half a second here, which a busy host may let pass."""
+
+
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -96,7 +100,7 @@ def test_bytes_that_are_not_as_locked_are_no_run_and_are_tried_elsewhere(site: S
     damage(site.store, locked_file(load(site.catalogue.get_lock(site.job(job).lock), "lock"), "weights.npz"))
     site.agent().work(once=True)
     found = site.job(job)
-    assert (found.state, found.tally.engine) == ("delayed", 1)
+    assert (found.state in RETRIED, found.tally.engine) == (True, 1), found.state
     assert site.records.list() == ()
     assert site.queue.machines()[0].draining is None
 
@@ -156,7 +160,7 @@ def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(
     for thread in threads:
         thread.join()
     assert over[0] < ends[0]
-    assert site.job(job).state in ("queued", "delayed", "leased")
+    assert site.job(job).state in (*RETRIED, "leased")
 
 
 def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site: Site) -> None:
@@ -175,7 +179,7 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
     agent = site.agent(queue=Strict(site.database, site.queue._now, site.times))
     agent.workshop = replace(agent.workshop, fetch=fetch)
     agent.work(once=True)
-    assert site.job(job).state == "delayed"
+    assert site.job(job).state in RETRIED
 
 
 def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -> None:
@@ -208,7 +212,7 @@ def test_a_worker_runs_no_process_that_it_was_not_told_to_whatever_the_queue_say
     site.queue.enrol(agent.machine, boot_id(), replace(told, processes=True, code=True))
     agent.work(once=True)
     found = site.job(job)
-    assert (found.state, found.reason) == ("delayed", "this worker runs containers alone")
+    assert (found.state in RETRIED, found.reason) == (True, "this worker runs containers alone")
     assert events(site.log) == []
 
 
@@ -280,7 +284,7 @@ class Late(SqlQueue):
 def test_a_lease_counts_from_when_it_was_asked_for(site: Site) -> None:
     job = site.submit(2)
     site.agent(queue=Late(site.database, site.queue._now, site.times)).work(once=True)
-    assert site.job(job).state in ("queued", "delayed", "leased")
+    assert site.job(job).state in (*RETRIED, "leased")
 
 
 def running(site: Site) -> bool:
@@ -433,7 +437,7 @@ def test_an_agent_whose_token_is_refused_ends_its_measurement_and_itself(site: S
     assert time.monotonic() - began < 50  # and not when the job's 60 seconds are over
     assert not running(site)
     assert queue.count <= 3
-    assert site.job(job).state in ("leased", "delayed")
+    assert site.job(job).state in (*RETRIED, "leased")
     assert site.said[-1] == f"{job}: ended: the queue refuses this worker's token"
 
 
@@ -489,7 +493,7 @@ def test_what_is_forbidden_of_one_job_gives_that_job_back_and_the_agent_goes_on(
     agent = site.agent(queue=forbidding(site, verb))
     assert [agent.work(once=True), agent.work(once=True)] == [1, 1]
     first, second = (site.job(job) for job in jobs)
-    assert (first.state in ("delayed", "queued"), first.tally.engine) == (True, 1), site.said
+    assert (first.state in RETRIED, first.tally.engine) == (True, 1), site.said
     assert second.state == "done"
     assert "token is refused" not in "".join(site.said)
 
@@ -504,7 +508,7 @@ def test_a_lock_that_a_worker_may_not_read_is_tried_elsewhere(site: Site) -> Non
     agent.workshop = replace(agent.workshop, fetch=fetch)
     assert agent.work(once=True) == 1
     found = site.job(job)
-    assert (found.state, found.tally.engine) == ("delayed", 1), site.said
+    assert (found.state in RETRIED, found.tally.engine) == (True, 1), site.said
     assert site.said[-1] == f"{job}: given back: this needs the scope read"
 
 

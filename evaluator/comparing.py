@@ -17,7 +17,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.readable import readable
 from benchlock.evaluator.evidence.status import refuse_unverified
 from benchlock.evaluator.records.calls import QUIET_HOST, describe_unusable_times, unusable_times
-from benchlock.evaluator.records.comparison import comparable, question_differences
+from benchlock.evaluator.records.comparison import comparable, describe_offered, question_differences
 from benchlock.evaluator.records.replays import drop_replays
 from benchlock.evaluator.records.runs import Run
 from benchlock.evaluator.statistics.equivalence import (
@@ -326,7 +326,8 @@ def _share_samples(*locks: Lock) -> bool:
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
     """Return the finding on a time, undecided where its runs cannot decide it, with the command that would."""
-    offered, unusable = _find_offered(finding, first, other), describe_unusable_times((*first.runs, *other.runs))
+    offered = describe_offered(finding.metric, first.lock.scenario["name"], other.lock.scenario["name"])
+    unusable = describe_unusable_times((*first.runs, *other.runs))
     reasons = [reason for reason in (offered, unusable) if reason]
     found = finding.ratio
     assert found.value is not None
@@ -342,13 +343,6 @@ def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
     else:
         step = _next_step(finding, is_one_lock=first.lock.id == other.lock.id)
     return replace(finding, reason=f"{finding.reason}; next: {step}")
-
-
-def _find_offered(finding: Finding, first: Arm, other: Arm) -> str | None:
-    """Return why a throughput is no property of a model; None where it is one."""
-    is_throughput = finding.metric in ("throughput", "pipeline_throughput")
-    is_server = "server" in (first.lock.scenario["name"], other.lock.scenario["name"])
-    return f"{finding.metric} of `server` is the rate of arrival" if is_throughput and is_server else None
 
 
 def _next_step(finding: Finding, *, is_one_lock: bool) -> str:

@@ -222,7 +222,8 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
         for side in (sides.originals, sides.reruns)
     )
     marked = replace(sides, originals=originals, reruns=reruns)
-    verdict = judge(mark_run(original, lock, store), mark_run(again, lock, store), agreed, margins_of(lock), marked)
+    before, after = mark_run(original, lock, store), mark_run(again, lock, store)
+    verdict = judge(before, after, agreed, margins_of(lock), marked, lock.scenario["name"])
     return _restrict(verdict, lock, again)
 
 

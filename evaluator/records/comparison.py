@@ -32,6 +32,12 @@ def comparable(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[str, ...]:
     return (*_question_differences(lock_a, lock_b), *_results(run_a, run_b), *host_differences(run_a, run_b))
 
 
+def describe_offered(metric: str, *scenarios: str) -> str | None:
+    """Return why a throughput is no property of a model; None where it is one."""
+    is_throughput = metric in ("throughput", "pipeline_throughput")
+    return f"{metric} of `server` is the rate of arrival" if is_throughput and "server" in scenarios else None
+
+
 def _results(*runs: Run) -> Iterator[str]:
     for run in runs:
         if run.end is None or run.end.outcome != "done":

@@ -7,14 +7,14 @@ from typing import Literal
 
 from benchlock.artifacts.plurals import count_of
 from benchlock.evaluator.records.calls import QUIET_HOST, unusable_times
-from benchlock.evaluator.records.comparison import host_differences
+from benchlock.evaluator.records.comparison import describe_offered, host_differences
 from benchlock.evaluator.records.predictions import Agreed, Agreement
 from benchlock.evaluator.records.runs import Run, RunId
 from benchlock.evaluator.records.validity import validity_of
 from benchlock.evaluator.statistics.equivalence import Finding
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.figures import Metric
-from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ratio
+from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ratio, runs_to_decide
 from benchlock.evaluator.statistics.units import change, in_unit
 from benchlock.registry.metrics import is_quality
 
@@ -81,6 +81,7 @@ def judge(
     agreed: Agreed | None,
     equivalence: Mapping[str, float],
     sides: Sides | None = None,
+    scenario: str = "",
 ) -> Verdict:
     """The verdict on two ended runs of one lock.
 
@@ -91,6 +92,7 @@ def judge(
         equivalence: By metric of time the relative margin within which the request wants it equal. It decides only on
             comparable hosts, and of ``FEWEST`` runs a side whose times are usable.
         sides: All runs of both sides; None where there are no others.
+        scenario: That of the lock: a throughput of ``server`` decides nothing.
     """
     assert original.end is not None
     assert rerun.end is not None
@@ -100,7 +102,7 @@ def judge(
     against, reported = _quality(original, rerun, agreed)
     if agreed is not None and agreed.agreement == "different":
         against += agreed.reasons
-    times = _times(original, rerun, equivalence, sides or Sides((original,), (rerun,)))
+    times = _times(original, rerun, equivalence, sides or Sides((original,), (rerun,)), scenario)
     against += times.against
     predictions = None if agreed is None else agreed.agreement
     if against:
@@ -168,7 +170,7 @@ def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Agree
     return _OTHER_PROCESSOR * abs(before.value) if agreement is None and differing_processors(original, rerun) else 0.0
 
 
-def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: Sides) -> _Times:
+def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: Sides, scenario: str) -> _Times:
     """What the times decide, what they do not decide yet, and what is only reported."""
     times = _Times()
     left, right = _metrics(original), _metrics(rerun)
@@ -181,6 +183,8 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
         margin = equivalence.get(left[name].name)
         if margin is None or differences or mark:
             times.reported.append(text + mark)
+        elif offered := describe_offered(name, scenario):
+            times.undecided.append(f"{text}: {offered}; next: a request with `equivalence` of latencies or `peak_qps`")
         else:
             _judge_time(times, left[name], margin, sides)
     if times.reported and differences:
@@ -201,14 +205,25 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
     found = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if found is None:
         unusable = sum(unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
-        step = f"; {unusable} more have unusable times: {QUIET_HOST}" if unusable else " (run --repeat, rerun --repeat)"
-        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide{step}")
+        why = f"{unusable} more have unusable times: {QUIET_HOST}" if unusable else _next_step(len(a), FEWEST)
+        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide; {why}")
         return
     finding = judge_ratio(metric.key, metric.direction, found, None, margin)
     times.findings.append(finding)
     told = f"{have}: {finding.reason}"
+    if finding.answer == "undecided":
+        wanted = runs_to_decide(found, margin)
+        told = f"{told}; {_next_step(len(a), None if wanted is None else max(wanted, found.n + 1))}"
     place = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
     place[finding.answer].append(told)
+
+
+def _next_step(originals: int, wanted: int | None) -> str:
+    """Return the commands that give each side the number of runs that decides; None where no number does."""
+    if wanted is None:
+        return "next: a request with a wider `equivalence`, or a quieter host"
+    run = f"`benchlock run LOCK --repeat {wanted - originals}`, then " if originals < wanted else ""
+    return f"next: {run}`benchlock rerun LOCK --repeat {wanted}`"
 
 
 def _mark(*metrics: Metric) -> str:

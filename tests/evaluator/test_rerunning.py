@@ -330,3 +330,20 @@ def test_of_several_new_runs_the_one_that_is_not_reproduced_decides(store: Local
     assert (verdict.verdict, run) == ("not reproduced", moved)
     verdict, run = judge_reruns(LOCK, original, Sides((original,), (same, same)), store)
     assert (verdict.verdict, run) == ("reproduced", same)
+
+
+def test_a_rerun_of_a_server_does_not_judge_its_throughput(store: LocalStore) -> None:
+    scenario = {
+        "name": "server", "target_qps": 100, "target_latency": "10ms",
+        "min_queries": 100, "min_duration": "1s", "warmup": 3,
+    }  # fmt: skip
+    asked = {"scenario": scenario, "metrics": ["throughput"], "equivalence": {"throughput": 0.1}}
+    lock = variant({"request": asked}).lock
+    before, after = (
+        tuple(
+            recorded(dataclasses.replace(DONE, metrics=(metric("throughput", rate),)), lock=lock.id) for _ in range(6)
+        )
+        for rate in (100.0, 200.0)
+    )
+    found = judge_rerun(lock, before[0], after[0], store, Sides(before, after))
+    assert (found.verdict, found.times) == ("undecided", ())

@@ -138,6 +138,20 @@ def test_nothing_about_time_is_decided_by_few_runs_a_side(originals: int, reruns
     found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, after))
     assert (found.verdict, found.times) == ("undecided", ())
     assert f"of {originals} original and {reruns} new runs with usable times: 6 a side" in found.reasons[-1]
+    earlier = "" if originals == 6 else f"`benchlock run LOCK --repeat {6 - originals}`, then "
+    assert found.reasons[-1].endswith(f"; next: {earlier}`benchlock rerun LOCK --repeat 6`")
+
+
+def test_the_rate_of_arrival_of_a_server_is_never_judged() -> None:
+    before, after = (
+        tuple(ended(*METRICS[:2], metric("throughput", rate)) for _ in range(6)) for rate in (100.0, 200.0)
+    )
+    found, other = (
+        judge(before[0], after[0], agreed(), {"throughput": 0.1}, Sides(before, after), scenario)
+        for scenario in ("server", "offline")
+    )
+    assert (found.verdict, found.times, other.verdict) == ("undecided", (), "not reproduced")
+    assert "throughput of `server` is the rate of arrival; next: a request with" in found.reasons[-1]
 
 
 def test_runs_with_unusable_times_do_not_count() -> None:
@@ -159,7 +173,12 @@ def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
     wide = tuple(ended(*METRICS[:2], metric("latency_p50", 0.002 * (1 + 0.05 * (number % 3)))) for number in range(6))
     found = judge(wide[0], wide[1], agreed(), {"latency_p50": 0.03}, Sides(wide, wide))
     assert found.verdict == "undecided"
-    assert re.search("about [0-9]+ runs a side would decide", found.reasons[-1])
+    told = re.search("about ([0-9]+) runs a side would decide at this spread; next: (.*)", found.reasons[-1])
+    assert told is not None
+    number = int(told[1])
+    assert told[2] == f"`benchlock run LOCK --repeat {number - 6}`, then `benchlock rerun LOCK --repeat {number}`"
+    none = judge(wide[0], wide[1], agreed(), {"latency_p50": 0.0001}, Sides(wide, wide))
+    assert none.reasons[-1].endswith("; next: a request with a wider `equivalence`, or a quieter host")
 
 
 def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final, Literal
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.problems import Problems
 
 Direction = Literal["higher", "lower", "none"]
 
@@ -116,16 +117,22 @@ def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) 
     """``names``, groups among them, are metrics that ``task`` and ``scenario`` can give; None is any.
 
     Raises:
-        InvalidInputError: one is not; ``where`` is its index: ``metrics[1]``.
+        InvalidInputError: one is not, with all others that are not; ``where`` is its index: ``metrics[1]``.
     """
+    problems = Problems()
     for index, name in enumerate(names):
-        where = f"metrics[{index}]"
-        for metric in GROUPS.get(name, (name,)):
-            definition = DEFINITIONS.get(metric)
-            if definition is None:
-                raise InvalidInputError(f"no metric is called {name!r}", where=where, next_step=_nearest(name))
-            _check_given(definition, "task", task, definition.tasks, where)
-            _check_given(definition, "scenario", scenario, definition.scenarios, where)
+        with problems.noted():
+            _check_metric(task, scenario, name, f"metrics[{index}]")
+    problems.refuse()
+
+
+def _check_metric(task: str | None, scenario: str | None, name: str, where: str) -> None:
+    for metric in GROUPS.get(name, (name,)):
+        definition = DEFINITIONS.get(metric)
+        if definition is None:
+            raise InvalidInputError(f"no metric is called {name!r}", where=where, next_step=_nearest(name))
+        _check_given(definition, "task", task, definition.tasks, where)
+        _check_given(definition, "scenario", scenario, definition.scenarios, where)
 
 
 def _check_given(

@@ -27,6 +27,7 @@ from ruamel.yaml.events import (
 )
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.problems import Problems
 from benchlock.registry.scalars import GREATEST, NOT_FINITE, resolve
 
 T = TypeVar("T")
@@ -215,6 +216,7 @@ class _Reader:
     def __init__(self, events: Iterator[Event], name: str) -> None:
         self._events = events
         self._document = Document(None, name, {})
+        self._problems = Problems()
 
     def document(self) -> Document:
         next(self._events)
@@ -228,6 +230,7 @@ class _Reader:
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
             self._object("", after, "the text holds several documents", "write one a file")
+        self._problems.refuse()
         return Document(value, self._document.name, self._document.marks)
 
     def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
@@ -298,9 +301,9 @@ class _Reader:
         return value
 
     def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
-        """Refuse this; a reader that tolerates it returns, having passed over ``passed``."""
+        """Note this, to refuse the document at its end; ``passed`` is a value that was lost so."""
         del passed
-        raise self._refusal(path, event, what, next_step)
+        self._problems.add(self._refusal(path, event, what, next_step))
 
     def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
         place = f"{self._document.name}, line {event.start_mark.line + 1}"

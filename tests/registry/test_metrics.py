@@ -68,3 +68,9 @@ def test_a_metric_that_cannot_be_had(task: str | None, scenario: str | None, met
     assert caught.value.what == message
     assert caught.value.where == "metrics[0]"
     assert caught.value.next_step
+
+
+def test_every_metric_that_cannot_be_had_is_told_at_once() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_metrics("regression", "single_stream", ["top1", "mae", "map"])
+    assert [one.where for one in caught.value.problems] == ["metrics[0]", "metrics[2]"]

@@ -63,6 +63,13 @@ def test_what_is_refused_says_where(text: str, what: str, where: str) -> None:
     assert (caught.value.what, caught.value.where) == (what, where)
 
 
+def test_everything_that_is_refused_is_told_at_once() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read("a: [!x 1, !y 2]\nb: &c 3\nd: *c\n", "f.yaml")
+    whats = ["the tag !x is refused", "the tag !y is refused", "aliases are refused"]
+    assert [one.what for one in caught.value.problems] == whats
+
+
 def test_bytes_are_utf_8() -> None:
     assert read("\ufeffä: ö".encode(), "f.yaml").value == {"ä": "ö"}
     with pytest.raises(InvalidInputError) as caught:

@@ -15,6 +15,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.readable import readable
 from benchlock.artifacts.trees import check_path
+from benchlock.artifacts.untyped_json import decode_untyped
 from benchlock.registry import toml
 from benchlock.registry.names import Kind
 
@@ -170,7 +171,7 @@ def from_content(content: Content) -> Lock:
         InvalidInputError: a value that TOML or JSON cannot hold, such as null.
     """
     parts = {name: getattr(content, name) for name in Content.__struct_fields__}
-    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parts))
+    document: dict[str, Any] = decode_untyped(msgspec.json.encode(parts))
     _check_no_null(document, "lock")
     return read(_without_empty(document), "lock")
 

@@ -2,16 +2,20 @@
 
 from typing import Any, Final
 
+import msgspec
 from litestar import Request
+from litestar.exceptions import SerializationException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
-from litestar.serialization import decode_json
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.pieces import TooLargeError
+from benchlock.artifacts.untyped_json import decode_untyped
 
 _JSON: Final = "application/json"
 LONG_BODY: Final = 1 << 18
-"""Bytes of a body that is long: it has a place of its own, and is decoded in a thread, one after another."""
+"""Bytes of a body that is long: it has a place of its own."""
+_SHORT_BODY: Final = 1 << 13
+"""Bytes of a body that is decoded at once; longer ones are decoded in a thread, one after another."""
 MOST_VALUES: Final = 100_000
 """Values of a body, where the route does not say ``most_values``. Decoding them takes forty times their bytes."""
 MOST_LOCK_VALUES: Final = 400_000
@@ -62,18 +66,21 @@ class Asked(Request[Any, Any, Any]):
                 where="Content-Type",
                 next_step=f"send JSON, with Content-Type: {_JSON}",
             )
-        body = await self.body()
-        self._check_values(body)
+        body = await self.body() or b"null"
         try:
-            if len(body) > LONG_BODY:
-                self._connection_state.json = await self.app.state.service.decode.do(decode_json, body)
-            document = await super().json()
+            if len(body) > _SHORT_BODY:
+                document = await self.app.state.service.decode.do(self._decode, body)
+            else:
+                document = self._decode(body)
+        except msgspec.DecodeError as error:
+            raise SerializationException(str(error)) from error
         except UnicodeDecodeError as error:
             raise UnreadableError(
                 f"the body is not UTF-8: {error.reason} at byte {error.start}", next_step="send JSON in UTF-8"
             ) from None
         if isinstance(document, str):
             raise UnreadableError("the body is a JSON text", next_step="send a JSON object")
+        self._connection_state.json = document
         return document
 
     def drop_document(self) -> None:
@@ -82,10 +89,11 @@ class Asked(Request[Any, Any, Any]):
         if isinstance(document, dict | list):
             document.clear()
 
-    def _check_values(self, body: bytes) -> None:
+    def _decode(self, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         """Bound the values of a body before they are made: a list of empty mappings takes forty times its bytes."""
         most = self.route_handler.opt.get("most_values", MOST_VALUES)
         if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
             raise TooLargeError(
                 f"the body has more than {most} values", next_step="send fewer; list the files of a folder as one tree"
             )
+        return decode_untyped(body)

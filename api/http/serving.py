@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -26,6 +27,8 @@ HEAD_MS: Final = 10_000
 """Milliseconds in which the head of a request must have come."""
 CONNECTIONS: Final = 1024
 """Connections that are served at once; the others wait until one is closed, as an idle one is when no head comes."""
+_DIGITS: Final = 640
+"""Digits of a whole number that is read: nothing else runs while more are read, for 0.1 ms with 4,300."""
 _FILES: Final = 4096
 """Files and connections that the process may have open, where the system lets it."""
 _MORE_SECONDS: Final = 5
@@ -46,6 +49,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     asked = track_connection(behind(app, proxies))
     found = listen(host, port)
     _open_more()
+    sys.set_int_max_str_digits(_DIGITS)
     uvloop.run(_serve(app, asked, found, listening))
     service = app.state.service
     # The interpreter would wait for its threads, hours where they read everything.

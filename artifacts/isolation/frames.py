@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.untyped_json import decode_untyped
 
 _LENGTH: Final = struct.Struct("!Q")
 _MAX_FILES: Final = 2
@@ -49,7 +50,7 @@ def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[A
     try:
         length = _receive_length(channel, files)
         _check_length(length, largest)
-        return msgspec.json.decode(_receive(channel, length)), files
+        return decode_untyped(_receive(channel, length)), files
     except BaseException:
         for file in files:
             os.close(file)

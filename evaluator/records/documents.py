@@ -11,6 +11,7 @@ from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.readable import readable
+from benchlock.artifacts.untyped_json import decode_untyped
 from benchlock.evaluator.records.runs import (
     ROLE_PATTERN,
     SELF_REPORTED,
@@ -139,8 +140,9 @@ def decode_run(content: bytes, where: str) -> Run:
     """
     try:
         _check_values(content, where)
-        _check_schema(content, where)
-        record = msgspec.json.decode(content, type=_Record)
+        document = decode_untyped(content)
+        _check_schema(document, where)
+        record = msgspec.convert(document, _Record)
         run = Run(_start(record), _end(record.end))
         written = encode_run(run)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # of times too, out of range or none
@@ -268,8 +270,8 @@ def _check_values(content: bytes, where: str) -> None:
         raise _malformed(where, f"it has more than {_MOST_VALUES} values")
 
 
-def _check_schema(content: bytes, where: str) -> None:
-    schema = msgspec.json.decode(content, type=dict[str, Any]).get("schema")
+def _check_schema(document: object, where: str) -> None:
+    schema = msgspec.convert(document, dict[str, Any]).get("schema")
     if schema != ".".join(map(str, SCHEMA)):
         raise InvalidInputError(
             f"{where} has schema {schema!r}, and {SCHEMA[0]}.{SCHEMA[1]} is understood",

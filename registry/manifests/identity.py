@@ -10,6 +10,7 @@ from msgspec import UNSET
 from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.untyped_json import decode_untyped
 from benchlock.registry.conversion import convert
 from benchlock.registry.manifests.checks import check
 from benchlock.registry.manifests.model import File
@@ -57,7 +58,7 @@ def _remembered(manifest: Manifest, text: bytes) -> bytes:
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
     if _may_have_large_number(text):
         try:
-            canonical(msgspec.json.decode(text))
+            canonical(decode_untyped(text))
         except InvalidInputError as error:  # RFC 8785 writes 1e16 as a whole number, and has none as large as that
             raise InvalidInputError(
                 f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
@@ -79,7 +80,7 @@ def manifest_digest(manifest: Manifest) -> Digest:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
     """A manifest, or a part of one, as JSON values; absent keys stay absent."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return decode_untyped(msgspec.json.encode(value))
 
 
 def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest:
@@ -109,7 +110,7 @@ def parse_published(text: bytes) -> Manifest:
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
         raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=digest)
     try:
-        document = Document(msgspec.json.decode(text), digest)
+        document = Document(decode_untyped(text), digest)
     except msgspec.DecodeError as error:
         raise InvalidInputError(f"the manifest is no JSON: {error}", where=digest) from error
     if canonical(document.value) != text:
@@ -124,7 +125,7 @@ def parse_content(value: Mapping[str, Any]) -> Manifest:
         InvalidInputError: it is no JSON, breaks a rule of manifests, or has a number too large to be read again.
     """
     text = canonical(value)
-    document = Document(msgspec.json.decode(text), digest_bytes(text))
+    document = Document(decode_untyped(text), digest_bytes(text))
     manifest = _checked(document)
     if _published(manifest) == document.value:  # as nearly always: then this is its content
         _remembered(manifest, text)

@@ -627,7 +627,9 @@ def _publication(attributes: int) -> dict[str, Any]:
     return {"manifest": manifest | {"attributes": {f"key-{index}": index for index in range(attributes)}}}
 
 
-@pytest.mark.parametrize(("attributes", "decoded", "sort"), [(10, 0, "work"), (30_000, 1, "inspect")])
+@pytest.mark.parametrize(
+    ("attributes", "decoded", "sort"), [(10, 0, "work"), (2_000, 1, "work"), (30_000, 1, "inspect")]
+)
 def test_a_long_publication_is_decoded_and_read_where_few_are(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, attributes: int, decoded: int, sort: str
 ) -> None:

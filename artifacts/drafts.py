@@ -118,3 +118,11 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def is_at(draft: FileIO, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(draft.fileno()), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from benchlock.artifacts.digest import Descriptor, Digest, chunks, relay, to_hex
-from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.drafts import Draft, is_at
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.progress import Advance, unnoticed
 from benchlock.artifacts.store import BlobStore, refuse_other, verify
@@ -142,11 +142,3 @@ def _lock(draft: FileIO) -> bool:
         fcntl.flock(draft, fcntl.LOCK_EX)
         return True
     return False
-
-
-def is_at(draft: FileIO, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
-    try:
-        return os.path.samestat(os.fstat(draft.fileno()), path.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return False

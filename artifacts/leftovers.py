@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchlock.artifacts.drafts import Draft
-from benchlock.artifacts.fetching import is_at
+from benchlock.artifacts.drafts import Draft, is_at
 
 PARTIAL: Final = ".part"
 """The suffix of the file of an interrupted fetch, which the next fetch resumes."""

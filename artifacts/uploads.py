@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Final, Protocol, runtime_checkable
 
 from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
-from benchlock.artifacts.drafts import Draft
+from benchlock.artifacts.drafts import Draft, is_at
 from benchlock.artifacts.errors import (
     IntegrityError,
     InvalidInputError,
@@ -29,7 +29,6 @@ from benchlock.artifacts.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from benchlock.artifacts.fetching import is_at
 from benchlock.artifacts.holds import BLOCK, FolderHolds, Holds, tag_of
 from benchlock.artifacts.leftovers import RemovedFiles
 from benchlock.artifacts.pieces import Piece, Progressed, disk, stated

@@ -1,6 +1,6 @@
 """Making a lock from a resolution, and asking whether a lock still answers its request. No input or output here."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from msgspec import UNSET, structs
@@ -43,7 +43,7 @@ from benchlock.registry.requests import Request
 from benchlock.registry.resolution.candidates import Candidate, Question, Requirement, Resolution
 from benchlock.registry.resolution.search import Preferences
 from benchlock.registry.versions import parse_version
-from benchlock.registry.wheels import locked_wheels
+from benchlock.registry.wheels import ListedWheel
 
 Configurations = Mapping[Platform, bytes]
 """The configuration of each finished image, by the platform that refers to it."""
@@ -183,7 +183,7 @@ def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatf
         device=platform.device,
         python=platform.python,
         wheels_lock=listed,
-        wheels=locked_wheels(facts.wheels[path], path, files),
+        wheels=find_wheel_files(facts.wheels[path], path, files),
     )
     if platform.config is UNSET or platform.layers is UNSET:
         return locked
@@ -223,3 +223,32 @@ def check_made_for(platform: Platform, configuration: Configuration) -> None:
             where=f"{'/'.join(said)}/{platform.device}",
             next_step="publish a version of the image with the right os and arch",
         )
+
+
+def find_wheel_files(
+    wheels: Iterable[ListedWheel], path: str, files: Mapping[str, LockedFile]
+) -> tuple[LockedFile, ...]:
+    """Find the files of an image that its lock of wheels lists, sorted by path.
+
+    Args:
+        wheels: What the lock lists.
+        path: The path of the lock.
+        files: The files of the image by their paths.
+
+    Raises:
+        InvalidInputError: The image has no such file, or another digest is written for it.
+    """
+    found = {wheel.path: _find_wheel_file(wheel, path, files) for wheel in wheels}
+    return tuple(found[inside] for inside in sorted(found))
+
+
+def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
+    if wheel.path not in files:
+        raise InvalidInputError(
+            f"{path} lists {wheel.path!r}, which is none of the image's files",
+            where=path,
+            next_step="publish an image that has it",
+        )
+    if wheel.sha256 != files[wheel.path].sha256:
+        raise InvalidInputError(f"{path} and the image disagree about the digest of {wheel.path}", where=path)
+    return files[wheel.path]

@@ -2,9 +2,10 @@
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import Protocol, cast
 
 from msgspec import UNSET
 
@@ -12,7 +13,6 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
 from benchlock.artifacts.store import BlobStore, read
 from benchlock.registry.answerable import Chosen, check_answerable
-from benchlock.registry.catalogue.contents import Contents
 from benchlock.registry.file_facts import FileQuestions
 from benchlock.registry.file_reading import read_file_facts
 from benchlock.registry.lockfile import Lock, LockedHarness
@@ -29,7 +29,7 @@ from benchlock.registry.manifests import (
 )
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.requests import Request, parse_locked_request
-from benchlock.registry.resolution.candidates import Candidate, Need, Resolution
+from benchlock.registry.resolution.candidates import Candidate, Need, Resolution, Snapshot
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.drafted import Drafted
 from benchlock.registry.resolution.resolver import resolve
@@ -38,8 +38,20 @@ from benchlock.registry.resolution.why import Why, why
 from benchlock.registry.samples import check_index_labelled, check_labelled
 from benchlock.registry.versions import parse_version
 
-if TYPE_CHECKING:
-    from benchlock.registry.catalogue.catalogue import Catalogue
+
+class Manifests(Protocol):
+    """The published manifests that a lock is made of."""
+
+    def manifest(self, reference: Reference) -> Manifest: ...
+
+    def put_lock(self, lock: Lock) -> object: ...
+
+
+class Versions(Protocol):
+    """The published versions that the resolver chooses from."""
+
+    def snapshot(self, as_of: datetime | None = None) -> AbstractContextManager[Snapshot]: ...
+
 
 LookUp = Callable[[str, str, str], bytes]
 """The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""
@@ -53,7 +65,7 @@ class Harness:
     content: bytes
 
 
-def resolve_request(request: Request, catalogue: "Catalogue", preferences: Preferences) -> Resolution:
+def resolve_request(request: Request, catalogue: Versions, preferences: Preferences) -> Resolution:
     """The resolution of ``request``, as of its own time if it has one. Raises as the resolver."""
     question = question_of(request)
     try:
@@ -66,7 +78,7 @@ def resolve_request(request: Request, catalogue: "Catalogue", preferences: Prefe
 
 
 def _tell_of_now(
-    error: ConflictError | UnknownNameError, request: Request, catalogue: "Catalogue", preferences: Preferences
+    error: ConflictError | UnknownNameError, request: Request, catalogue: Versions, preferences: Preferences
 ) -> None:
     """Say of what time the failure is, and whether there is an answer by now."""
     error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
@@ -76,19 +88,12 @@ def _tell_of_now(
         error.next_step = f"{error.next_step}; or {step}" if error.next_step else step
 
 
-def make_lock(
-    request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: "Catalogue"
-) -> Lock:
-    """The lock that answers ``request``, resolved and kept. Raises as ``resolve_request`` and ``keep_lock``."""
-    return keep_lock(request, resolve_request(request, catalogue, preferences), harness, store, catalogue)
-
-
 def keep_lock(
     request: Request,
     resolution: Resolution,
     harness: Harness,
     store: BlobStore,
-    catalogue: Contents,
+    catalogue: Manifests,
     look_up: LookUp | None = None,
 ) -> Lock:
     """The lock of ``resolution``, kept with the harness that it names. The same lock again changes nothing.
@@ -107,7 +112,7 @@ def keep_lock(
     return lock
 
 
-def resolve_drafted(request: Request, drafts: Sequence[Candidate], catalogue: "Catalogue") -> Resolution:
+def resolve_drafted(request: Request, drafts: Sequence[Candidate], catalogue: Versions) -> Resolution:
     """The resolution of ``request`` if ``drafts`` were published. Raises as the resolver."""
     with catalogue.snapshot(request.as_of) as snapshot:
         return resolve(question_of(request), Drafted(snapshot, drafts), {})
@@ -118,7 +123,7 @@ def trial_lock(
     resolution: Resolution,
     drafts: Sequence[Manifest],
     harness: Harness,
-    reached: tuple[BlobStore, Contents, LookUp | None],
+    reached: tuple[BlobStore, Manifests, LookUp | None],
 ) -> Lock:
     """The lock of a ``resolution`` that has ``drafts``, as if they were published. It is not kept.
 
@@ -177,7 +182,7 @@ def yanked(resolution: Resolution) -> tuple[str, ...]:
     return tuple(f"{candidate} is yanked: {candidate.yanked}" for candidate in chosen if candidate.yanked is not None)
 
 
-def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: "Catalogue") -> Why:
+def why_chosen(lock: Lock, kind: Kind, name: str, catalogue: Versions) -> Why:
     """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
     request = parse_locked_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
@@ -191,7 +196,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 
 def _chosen(
-    resolution: Resolution, catalogue: Contents, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
+    resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
 ) -> Chosen:
     own = drafts or {}
 

@@ -11,9 +11,11 @@ from benchlock.artifacts.progress import SILENT, Progress
 from benchlock.artifacts.store import BlobStore
 from benchlock.registry.catalogue.contents import Contents
 from benchlock.registry.catalogue.entries import Entry, Published
-from benchlock.registry.manifests import Image, manifest_digest, with_files
+from benchlock.registry.drafts import Draft
+from benchlock.registry.manifests import Image, manifest_digest
+from benchlock.registry.manifests.identity import with_files
 from benchlock.registry.names import parse_name
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.publishing import publish
 from benchlock.registry.versions import parse_version
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from benchlock.registry.manifests.model import ImageInput, Model
-from benchlock.registry.manifests.others import Image, Manifest
+from benchlock.registry.manifests import Image, Manifest, Model
+from benchlock.registry.manifests.model import ImageInput
 from benchlock.registry.requests import Request
 
 _OLDEST_PYTHON = 11  # what the harness is written for, of Python 3

@@ -1,12 +1,11 @@
 """The lock of an image's wheels (PEP 751): what it lists, held against the image's files. No input or output here."""
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry import toml
-from benchlock.registry.lockfile import LockedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +24,6 @@ class ListedWheel:
     @property
     def filename(self) -> str:
         return posixpath.basename(self.path)
-
-
-def locked_wheels(wheels: Iterable[ListedWheel], path: str, files: Mapping[str, LockedFile]) -> tuple[LockedFile, ...]:
-    """Find the files of an image that its lock of wheels lists, sorted by path.
-
-    Args:
-        wheels: What the lock lists.
-        path: The path of the lock.
-        files: The files of the image by their paths.
-
-    Raises:
-        InvalidInputError: The image has no such file, or another digest is written for it.
-    """
-    found = {wheel.path: _listed(wheel, path, files) for wheel in wheels}
-    return tuple(found[inside] for inside in sorted(found))
 
 
 def read_wheels(text: bytes, path: str) -> tuple[ListedWheel, ...]:
@@ -75,15 +59,3 @@ def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
             inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
             version = "" if package.version is None else str(package.version)
             yield ListedWheel(inside, wheel.hashes.get("sha256", ""), wheel.size, str(package.name), version)
-
-
-def _listed(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
-    if wheel.path not in files:
-        raise InvalidInputError(
-            f"{path} lists {wheel.path!r}, which is none of the image's files",
-            where=path,
-            next_step="publish an image that has it",
-        )
-    if wheel.sha256 != files[wheel.path].sha256:
-        raise InvalidInputError(f"{path} and the image disagree about the digest of {wheel.path}", where=path)
-    return files[wheel.path]

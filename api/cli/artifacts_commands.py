@@ -101,7 +101,7 @@ def read_draft(path: Path) -> "Draft":
 
     file = path / MANIFEST if path.is_dir() else path
     others = [] if file.exists() else _find_manifests(path)
-    text = read_text(
+    text = output.read_text(
         file,
         next_step=f"name {', '.join(others) or f'a manifest, or a folder with a {MANIFEST}'}",
         recode=f"save it as UTF-8; of a model's file, benchlock init model {file} writes the manifest",
@@ -118,22 +118,6 @@ def _find_manifests(folder: Path) -> list[str]:
 
     paths = (path for path in sorted(folder.glob("*.y*ml")) if path.is_file() and os.access(path, os.R_OK))
     return [str(path) for path in islice(filter(is_manifest, paths), _SHOWN)]
-
-
-def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
-    """The UTF-8 text of a file that a user named; ``recode`` is the next step where it is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(
-            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
-            where=str(path),
-            next_step=recode,
-        ) from error
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
-        ) from error
 
 
 def published_line(published: "Published", *, dry_run: bool = False) -> str:

@@ -142,8 +142,8 @@ def _interleaved(
 
 def _pairs(invocation: Invocation) -> "PredictionPairs":
     """Return what compares runs sample by sample."""
-    from benchlock.evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
     from benchlock.evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.evidence.status import SCRATCH  # noqa: PLC0415
 
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 

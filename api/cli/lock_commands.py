@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import read_text
 from benchlock.api.cli.invocation import Invocation
-from benchlock.api.cli.output import say, say_lines
+from benchlock.api.cli.output import read_text, say, say_lines
 from benchlock.api.faults import EXIT_REFUSED
 from benchlock.artifacts.drafts import new_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.escaping import escape_json, escape_line
 from benchlock.artifacts.progress import Advance
 
@@ -156,3 +157,19 @@ class Bars:
         with Progress(console=Console(stderr=True), transient=True) as bars:
             shown = bars.add_task(escape(escape_line(label)), total=total)
             yield lambda step: bars.advance(shown, step)
+
+
+def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
+    """The UTF-8 text of a file that a user named; ``recode`` is the next step where it is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
+            where=str(path),
+            next_step=recode,
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
+        ) from error

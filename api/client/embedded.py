@@ -196,7 +196,7 @@ class EmbeddedRegistry:
 
     def import_bundle(self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None) -> Brought:
         from benchlock.evaluator.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
-        from benchlock.evaluator.evidence.examination import SCRATCH  # noqa: PLC0415
+        from benchlock.evaluator.evidence.status import SCRATCH  # noqa: PLC0415
         from benchlock.registry.bundled import not_brought  # noqa: PLC0415
 
         with suppress(OSError):  # who reads the file says what is wrong with it

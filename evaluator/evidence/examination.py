@@ -20,8 +20,11 @@ from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceed
 from benchlock.artifacts.store import BlobStore, read
 from benchlock.evaluator.evidence.status import (
     FAILURE_FIELDS,
+    FOLDER,
     PEAK_FIELDS,
+    PEAK_LOGS,
     REPORTED_FIELDS,
+    SCRATCH,
     EvidenceStatus,
     refuse_unverified,
 )
@@ -35,11 +38,6 @@ from benchlock.registry.manifests import Model
 if TYPE_CHECKING:
     from benchlock.evaluator.evidence.recomputation import Recomputed, Subject
 
-PEAK_LOGS: Final = "peak-loadgen-detail"
-"""The role of the blob that has LoadGen's logs of the probes of a peak."""
-FOLDER: Final = "evidence"
-"""The folder in a registry's home: labels while they are read, and which records agreed."""
-SCRATCH: Final = f"{FOLDER}/labels"
 _VERIFIED: Final = "verified-7"
 """The number grows when the comparison finds more."""
 _REMEMBERED: Final = 32

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.columns import check_columns
-from benchlock.evaluator.evidence.examination import PEAK_LOGS
 from benchlock.evaluator.evidence.loadgen_results import check_results, check_samples, check_summary, check_verdict
 from benchlock.evaluator.evidence.logs import check_settings, describe_checked_probe, read_detail_log, read_probe_logs
 from benchlock.evaluator.evidence.requirements import is_complete
+from benchlock.evaluator.evidence.status import PEAK_LOGS
 from benchlock.evaluator.harness.account import (
     compare_log,
     describe_account,

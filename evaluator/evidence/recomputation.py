@@ -15,7 +15,6 @@ from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceed
 from benchlock.artifacts.isolation.server import CallerBlobs
 from benchlock.artifacts.store import BlobStore, verify
 from benchlock.evaluator.evidence.definitions import definitions_of
-from benchlock.evaluator.evidence.examination import PEAK_LOGS
 from benchlock.evaluator.evidence.loadgen_results import LARGEST_SUMMARY
 from benchlock.evaluator.evidence.phases import (
     LARGEST_LOG,
@@ -34,6 +33,7 @@ from benchlock.evaluator.evidence.scores import (
     lay_labels,
     score_predictions,
 )
+from benchlock.evaluator.evidence.status import PEAK_LOGS
 from benchlock.evaluator.evidence.workspace import lay_out, open_workspace
 from benchlock.evaluator.harness.account import find_peak
 from benchlock.evaluator.records.calls import calls_document

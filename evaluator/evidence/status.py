@@ -8,6 +8,12 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 
 State = Literal["verified", "contradicted", "unverified"]
 
+PEAK_LOGS: Final = "peak-loadgen-detail"
+"""The role of the blob that has LoadGen's logs of the probes of a peak."""
+FOLDER: Final = "evidence"
+"""The folder in a registry's home: labels while they are read, and which records agreed."""
+SCRATCH: Final = f"{FOLDER}/labels"
+
 REPORTED_FIELDS = (
     "attempt",
     "details.accelerators",

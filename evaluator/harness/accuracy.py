@@ -18,7 +18,7 @@ from .failures import Failure
 from .finiteness import FiniteCheck
 from .golden import check_golden
 from .job import Job
-from .pipeline import Pipeline, Prediction, Prepared
+from .pipeline import Pipeline, Prediction, Prepared, threads_ahead
 from .predictions import PREDICTIONS, PredictionRecorder, add_detections, check_picture, join_outputs
 from .predictors import Place, Tensors
 from .reports import Progress, Timings
@@ -82,15 +82,6 @@ def _of_sample(samples: Samples, number: int) -> Iterator[None]:
         yield
     except Failure as error:
         raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
-
-
-def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
-    """Threads that prepare samples while the calling one predicts: as many as processors, as every runtime has.
-
-    None where one processor does all, so that nothing is gained. None with code of the model's own among the steps:
-    nobody wrote it for threads.
-    """
-    return 0 if cpus == 1 or pipeline.runs_code else cpus
 
 
 class _Phase:

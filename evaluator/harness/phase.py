@@ -11,6 +11,7 @@ from typing import Any
 from .failures import Failure, failure
 from .job import Job
 from .reports import write_json
+from .scenarios import BatchSweep, ColdStart
 from .supervisor import phase_report
 
 _PR_SET_PDEATHSIG = 1
@@ -64,13 +65,15 @@ def _report(phase: str, job: Job, folder: Path, output: Path, given: Given) -> M
 
 
 def _timed(phase: str, job: Job, folder: Path, output: Path, given: Given) -> Mapping[str, Any]:
-    from . import performance
-    from .performance import peak, queried, tracing
+    from .performance import cold, peak, piped, queried, sweep, tracing
 
+    is_sweep = isinstance(job.scenario, BatchSweep)
     if phase == "performance":
-        return performance.run(job, folder, output)
+        if isinstance(job.scenario, ColdStart):
+            return cold.run(job, folder, output)
+        return sweep.run(job, folder, output) if is_sweep else queried.run(job, folder, output)
     if phase == "pipeline":
-        return performance.run_whole(job, folder, output)
+        return sweep.run_whole(job, folder, output) if is_sweep else piped.run(job, folder, output)
     if phase == "peak":
         return peak.run(job, folder, output)
     if phase == "probe":

@@ -281,3 +281,12 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bo
     return declared is None or (
         len(shape) == len(declared) and all(want in (None, size) for size, want in zip(shape, declared, strict=True))
     )
+
+
+def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
+    """Threads that prepare samples while the calling one predicts: as many as processors, as every runtime has.
+
+    None where one processor does all, so that nothing is gained. None with code of the model's own among the steps:
+    nobody wrote it for threads.
+    """
+    return 0 if cpus == 1 or pipeline.runs_code else cpus

@@ -16,7 +16,7 @@ from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.progress import Progress
 from benchlock.artifacts.store import FileStore
 from benchlock.evaluator.evidence.definitions import definitions_of
-from benchlock.evaluator.evidence.examination import SCRATCH
+from benchlock.evaluator.evidence.status import SCRATCH
 from benchlock.evaluator.images.environment import Environments
 from benchlock.evaluator.records.runs import (
     CONTAINER_CPU,

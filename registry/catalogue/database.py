@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import DataError, DBAPIError, StatementError
+from sqlalchemy.exc import IntegrityError as ConstraintError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
@@ -137,7 +138,7 @@ def translated(engine: Engine) -> Iterator[None]:
     """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
     try:
         yield
-    except (IntegrityError, sqlite3.IntegrityError) as error:
+    except (ConstraintError, sqlite3.IntegrityError) as error:
         if MARK in str(error):
             raise _too_long(error) from error
         raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside

@@ -28,14 +28,14 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.hosts import HostFacts
 from benchlock.registry.lockfile import Lock, dump, load
 from benchlock.registry.locking import preferences_of, question_of
-from benchlock.registry.locks import Harness, known_manifests, make_lock
+from benchlock.registry.locks import Harness, known_manifests
 from benchlock.registry.named import named
 from benchlock.registry.names import KINDS
 from benchlock.registry.requests import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from tests.support.commands import Commands
-from tests.support.locks import REQUEST, request, shelf
+from tests.support.locks import REQUEST, make_lock, request, shelf
 from tests.support.universe import Universe
 from tests.support.variants import variant
 

@@ -6,7 +6,8 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.lockfile import LockedFile
-from benchlock.registry.wheels import locked_wheels, read_wheels
+from benchlock.registry.locking import find_wheel_files
+from benchlock.registry.wheels import read_wheels
 
 DIGEST = hashlib.sha256(b"wheel").hexdigest()
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'
@@ -28,7 +29,7 @@ def wheel(path: str, digest: str = DIGEST) -> str:
 def test_wheels_are_found_from_the_folder_of_the_lock_in_the_order_of_their_paths() -> None:
     text = HEAD + package("a", wheel("./wheels/a-1-py3-none-any.whl")) + package("b", wheel("b-1-py3-none-any.whl"))
     assert [
-        file.path for file in locked_wheels(read_wheels(text.encode(), "env/pylock.toml"), "env/pylock.toml", FILES)
+        file.path for file in find_wheel_files(read_wheels(text.encode(), "env/pylock.toml"), "env/pylock.toml", FILES)
     ] == [
         "env/b-1-py3-none-any.whl",
         "env/wheels/a-1-py3-none-any.whl",
@@ -61,6 +62,6 @@ def test_wheels_are_found_from_the_folder_of_the_lock_in_the_order_of_their_path
 )
 def test_what_the_image_does_not_have_is_refused_with_its_name(body: str, reason: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        locked_wheels(read_wheels((HEAD + body).encode(), "env/pylock.toml"), "env/pylock.toml", FILES)
+        find_wheel_files(read_wheels((HEAD + body).encode(), "env/pylock.toml"), "env/pylock.toml", FILES)
     assert reason in caught.value.what
     assert caught.value.where == "env/pylock.toml"

@@ -20,13 +20,14 @@ from benchlock.evaluator.records.runs import Run
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.database import open_engine
 from benchlock.registry.lockfile import Lock
-from benchlock.registry.locks import Harness, make_lock
+from benchlock.registry.locks import Harness
 from benchlock.registry.manifests import read_authored
 from benchlock.registry.publishing import Draft, publish
 from benchlock.registry.requests import parse_request
 from tests.support import tiny
 from tests.support.digits import model, request, written
 from tests.support.evidence import make_run
+from tests.support.locks import make_lock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HARNESS = b"the harness"

@@ -10,10 +10,13 @@ from msgspec import UNSET
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.store import BlobStore
 from benchlock.registry.answerable import Chosen
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.file_reading import read_file_facts
 from benchlock.registry.lockfile import Lock, LockedHarness
 from benchlock.registry.locking import admitted, build_lock, file_questions, question_of
+from benchlock.registry.locks import Harness, keep_lock, resolve_request
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
 from benchlock.registry.manifests.identity import content, manifest_digest, parse_published, with_files
 from benchlock.registry.manifests.reading import read_authored
@@ -215,3 +218,10 @@ def request(text: str = REQUEST, **replaced: str) -> Request:
     """The request, with whole lines replaced by key: ``request(seed="8")``."""
     lines = [line for line in text.splitlines() if line and line.partition(":")[0] not in replaced]
     return read_request("\n".join([*lines, *(f"{key}: {value}" for key, value in replaced.items())]), "request.yaml")
+
+
+def make_lock(
+    request: Request, preferences: Preferences, harness: Harness, store: BlobStore, catalogue: Catalogue
+) -> Lock:
+    """The lock that answers ``request``, resolved and kept. Raises as ``resolve_request`` and ``keep_lock``."""
+    return keep_lock(request, resolve_request(request, catalogue, preferences), harness, store, catalogue)

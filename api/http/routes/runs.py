@@ -23,7 +23,7 @@ from benchlock.api.wiring import Registry
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.limits import PAGE
-from benchlock.evaluator.evidence.examination import SCRATCH
+from benchlock.evaluator.evidence.status import SCRATCH
 from benchlock.evaluator.records.documents import check_fit, check_recorded
 from benchlock.evaluator.records.runs import Outcome, Run, RunId, RunStart, check_start, parse_run_id
 from benchlock.registry.lockfile import load

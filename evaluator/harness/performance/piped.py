@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..account import describe_account, describe_phase
-from ..accuracy import threads_ahead
 from ..ahead import Ahead
 from ..audits import check_answers
 from ..job import Job
-from ..pipeline import Prediction, Prepared
+from ..pipeline import Prediction, Prepared, threads_ahead
 from ..predictions import PREDICTIONS
 from ..scenarios import Offline, Queried, Server, samples_per_query
 from .accounts import columns_of

@@ -7,7 +7,7 @@ that all of it is there when the blobs are copied, whatever is published, run an
 import io
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ from benchlock.artifacts.drafts import new_file
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.local import LocalStore
 from benchlock.artifacts.store import REPAIR, BlobNotFoundError, FileStore, mismatch
+from benchlock.evaluator.evidence.status import RUN_AGAIN
 from benchlock.registry.problems import leading
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def _blobs(registry: Registry, folder: Path, progress: "Progress") -> Copied:
 
     with registry.store.writing():
         digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())
-        return _copy(registry.store, LocalStore(folder / "blobs"), digests, progress)
+        run_blobs = set(registry.records.live_digests()).difference(registry.catalogue.live_digests())
+        return _copy(registry.store, LocalStore(folder / "blobs"), digests, progress, run_blobs)
 
 
 def _of(registry: Registry) -> _Backup:
@@ -150,8 +152,26 @@ def _read(folder: Path) -> _Backup:
     return found
 
 
-def _copy(source: FileStore, target: FileStore, digests: Sequence[Digest], progress: "Progress") -> Copied:
-    """Copy the blobs that ``target`` lacks; each is digested on its way. Nothing is written to ``source``."""
+def _copy(
+    source: FileStore,
+    target: FileStore,
+    digests: Sequence[Digest],
+    progress: "Progress",
+    run_blobs: Collection[Digest] = (),
+) -> Copied:
+    """Copy the blobs that ``target`` lacks; each is digested on its way. Nothing is written to ``source``.
+
+    Args:
+        source: Has the blobs.
+        target: Where they are copied to.
+        digests: The blobs.
+        progress: Told of each byte.
+        run_blobs: Those that a run left: they cannot be published again.
+    """
+
+    def next_step(digest: Digest) -> str:
+        return RUN_AGAIN if digest in run_blobs else REPAIR
+
     there = set(target.list())
     paths: dict[Digest, Path] = {}
     damaged: list[IntegrityError] = []
@@ -168,12 +188,12 @@ def _copy(source: FileStore, target: FileStore, digests: Sequence[Digest], progr
             paths[digest] = source.path(digest)
         except BlobNotFoundError:
             what = f"blob {digest} is missing: it is named, and the store has none"
-            damaged.append(IntegrityError(what, where=digest, next_step=REPAIR))
+            damaged.append(IntegrityError(what, where=digest, next_step=next_step(digest)))
     with progress.task(f"copying {len(paths)} blobs", sum(path.stat().st_size for path in paths.values())) as advance:
         found = target.put_files(paths.values(), advance=advance)
     for digest, blob in zip(paths, found, strict=True):
         if blob.digest != digest:
-            damaged.append(mismatch(f"blob {digest}", digest, blob, next_step=REPAIR))
+            damaged.append(mismatch(f"blob {digest}", digest, blob, next_step=next_step(digest)))
             target.delete(blob.digest)
     return Copied(len(digests), copied + len(paths), tuple(damaged))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from msgspec import UNSET
 
@@ -12,6 +11,7 @@ from benchlock.registry.file_facts import ComparedLabels, FileFacts, LabelCompar
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
 from benchlock.registry.manifests.model import ConstantInput, Output, StateInput
 from benchlock.registry.metrics import DEFINITIONS, check_metrics
+from benchlock.registry.names import find_close
 from benchlock.registry.requests import Request
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 from benchlock.registry.samples import check_fed, check_index_labelled, check_labelled, resampled_fields, without_rate
@@ -83,7 +83,7 @@ def resampled(request: Request, chosen: Chosen) -> tuple[ResampledField, ...]:
 def _check_split(request: Request, dataset: Dataset) -> None:
     split, splits = request.asked.dataset.split, sorted(dataset.splits)
     if split not in splits:
-        near = get_close_matches(split, splits, n=1)
+        near = find_close(split, splits)
         raise InvalidInputError(
             f"dataset/{dataset.name} {dataset.version} has no split {split!r}",
             where="dataset.split",

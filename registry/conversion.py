@@ -7,7 +7,6 @@ tagged union and the nearest known name are all found.
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from threading import Lock
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import find_close
 from benchlock.registry.problems import MOST_PROBLEMS, Problems
 from benchlock.registry.yaml import Document, Place
 
@@ -62,13 +62,8 @@ def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
 def nearest(word: str, known: Iterable[str]) -> str:
     """The next step after an unknown word: the nearest known one, or all of them."""
     choices = sorted(known)
-    close = _close(word, choices)
+    close = find_close(word, choices)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
-
-
-def _close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known word, if one is near; a text of megabytes would be compared for seconds, in gigabytes."""
-    return get_close_matches(word[:_SHOWN], known, n=1)
 
 
 def _plain(kind: inspect.Type) -> inspect.Type:
@@ -113,7 +108,7 @@ def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructTy
     for key in value:
         if key not in known:
             yield place.at(key).error(f"unknown key {key!r}", nearest(key, known) if known else None)
-            meant.update(_close(key, known))
+            meant.update(find_close(key, known))
     for name, field in fields.items():
         if name in value:
             yield from _problems(place.at(name), value[name], field.type)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import find_close
 from benchlock.registry.problems import Problems
 
 Direction = Literal["higher", "lower", "none"]
@@ -149,5 +149,5 @@ def _check_given(
 
 def _nearest(name: str) -> str:
     known = sorted({*DEFINITIONS, *GROUPS})
-    close = get_close_matches(name, known, n=1)
+    close = find_close(name, known)
     return f"did you mean {close[0]!r}?" if close else f"the metrics are {', '.join(known)}"

@@ -1,7 +1,9 @@
 """Names of artifacts, and the text forms that refer to them: ``model/resnet8``, ``model/acme/resnet8@1.2.0``."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import total_ordering
 from typing import Literal, NewType, get_args
 
@@ -18,6 +20,15 @@ LONGEST = 128
 WORD = "[a-z0-9]+([._-][a-z0-9]+)*"
 NAME = f"^({WORD}/)?{WORD}$"
 _NAME = re.compile(NAME)
+_COMPARED = 60
+
+
+def find_close(word: str, known: Iterable[str]) -> list[str]:
+    """Return the nearest known word, if one is near.
+
+    Only the first characters are compared: a text of megabytes would take seconds and gigabytes.
+    """
+    return get_close_matches(word[:_COMPARED], known, n=1)
 
 
 @total_ordering

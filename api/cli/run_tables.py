@@ -159,6 +159,8 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
         for one in repetition.metrics
     ]
     output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
+    if any(one.metric.ci.low is None and math.isinf(one.width) for one in repetition.metrics):
+        output.echo("-: too few runs to tell how much runs differ; 6 are the fewest (--repeat 6)")
     for run in repetition.runs:
         if flag := flag_of(run):
             output.echo_wrapped(f"flagged: {run.id}: {flag}")

@@ -93,13 +93,16 @@ class EvidenceOnWire(Struct, frozen=True, kw_only=True):
     """Whether the record agrees with its blobs; figures are withheld from the end of one that is not ``verified``.
 
     ``reasons`` name each difference, ``reported`` the fields that nothing can recompute. ``measurement`` is a digest of
-    the latencies of the timed calls: runs of one lock that have the same one count once.
+    the latencies of the timed calls: runs of one lock that have the same one count once. ``damaged``: a blob is missing
+    or damaged. ``self_reported`` names the metrics that are so whatever the record says.
     """
 
     state: State
     reasons: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     measurement: DigestText | None = None
+    damaged: bool = False
+    self_reported: tuple[str, ...] = ()
 
 
 class RunOnWire(Struct, frozen=True, kw_only=True):
@@ -172,7 +175,12 @@ def run_on_wire(run: Run) -> RunOnWire:
     found, evidence = run.evidence, None
     if found is not None:
         evidence = EvidenceOnWire(
-            state=found.state, reasons=found.reasons, reported=found.reported, measurement=found.measurement
+            state=found.state,
+            reasons=found.reasons,
+            reported=found.reported,
+            measurement=found.measurement,
+            damaged=found.damaged,
+            self_reported=found.self_reported,
         )
     start = begun_on_wire(run.start)
     return RunOnWire(
@@ -204,7 +212,9 @@ def run_of(run: RunOnWire) -> Run:
     evidence = None
     if found is not None:
         measurement = None if found.measurement is None else Digest(found.measurement)
-        evidence = EvidenceStatus(found.state, found.reasons, found.reported, measurement=measurement)
+        evidence = EvidenceStatus(
+            found.state, found.reasons, found.reported, found.damaged, found.self_reported, measurement
+        )
     end = None if run.end is None else end_of(run.end)
     return Run(start_of(run.start), end, run.imported_at, hidden, evidence, run.position)
 

@@ -1,9 +1,9 @@
 """What no other part of the import asked for: keys that the original's form does not have, listed with the nearest."""
 
-from difflib import get_close_matches
 from typing import Any
 
 from benchlock.registry.importing.findings import Notes, shown
+from benchlock.registry.names import find_close
 from benchlock.registry.yaml import child
 
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -59,7 +59,7 @@ def _walk(value: Any, path: str, section: str, above: set[str], notes: Notes) ->
             _walk(inner, below, section if isinstance(key, int) else _section(section, key), above, notes)
         else:
             known = KNOWN.get(section, ())
-            close = get_close_matches(str(key), known, n=1) if key not in known else []
+            close = find_close(str(key), known) if key not in known else []
             hint = f" (did you mean {close[0]}?)" if close else ""
             ask = "if it changes a result say so in the native form; then delete this line"
             notes.todo_unplaced(below, "unknown-key", f"{shown(inner)} has no meaning here{hint}", ask)

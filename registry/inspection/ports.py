@@ -1,7 +1,5 @@
 """Inputs and outputs of a manifest held against those of its graph, and labels against the width of scores."""
 
-from difflib import get_close_matches
-
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
@@ -12,6 +10,7 @@ from benchlock.registry.labels import parse_labels
 from benchlock.registry.manifests import Input, Model, Output
 from benchlock.registry.manifests.effects import follow
 from benchlock.registry.manifests.tensors import Tensor, batch_axis, declared
+from benchlock.registry.names import find_close
 from benchlock.registry.problems import Problems
 from benchlock.registry.yaml import Document, Place
 
@@ -28,7 +27,7 @@ def check_ports(model: Model, graph: FoundGraph, content: Content, problems: Pro
             if port.name in known:
                 _check_port(port, known[port.name], place, problems, resized=model.format in _RESIZED)
             else:
-                near = get_close_matches(port.name, known, n=1)
+                near = find_close(port.name, known)
                 step = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
                 problems.add(place.at("name").error(f"the graph has no {kind} {port.name!r}", step))
     fed = {port.name for port in model.inputs}

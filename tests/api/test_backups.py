@@ -1,10 +1,12 @@
 """What a backup says of damage, what is refused, and backups of registries whose blobs are in an OCI repository."""
 
+import io
 import json
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,19 @@ from benchlock.api.cli.main import run
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.local import LocalStore
 from benchlock.artifacts.store import read
+from benchlock.evaluator.evidence.status import RUN_AGAIN
+from benchlock.evaluator.records.records import Records
+from benchlock.registry.catalogue.database import open_engine, writing
+from benchlock.registry.catalogue.insertion import insert_imported_lock
 from benchlock.registry.manifests import plain
 from benchlock.registry.manifests.identity import content
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.frameworks import framework
 from tests.support.locked import flip
+from tests.support.locks import request, shelf
 from tests.support.postgresql import EMPTY, PostgresServer
+from tests.support.recorded import DONE, NOON, recorded
 from tests.support.registry_server import RegistryServer
 from tests.support.serving import service
 
@@ -57,6 +65,28 @@ def test_damage_at_the_source_is_named_and_the_rest_is_copied(said: Said, tmp_pa
     assert {one["where"].rpartition(":")[2] for one in document["damaged"]} == {lost.name, changed.name}
     copies = {path.name for path in (tmp_path / "backup" / "blobs" / "sha256").glob("*/*")}
     assert copies == {path.name for path in blobs} - {lost.name, changed.name}
+
+
+def test_what_a_run_left_is_not_to_be_published_again(said: Said, tmp_path: Path) -> None:
+    said(0, "old", "publish", *tiny.author(tmp_path / "manifests"))
+    old = tmp_path / "old"
+    blob, lost = (LocalStore(old / "blobs").put(io.BytesIO(content)) for content in (b"left", b"lost"))
+    end = replace(DONE, packages={"numpy": "1"}, timings={"load": 1.0}, blobs={"predictions": blob, "samples": lost})
+    lock = shelf().lock(request())
+    database = open_engine(old / "registry.sqlite")
+    with writing(database) as connection:
+        insert_imported_lock(connection, lock, lock.image.platforms[:1], NOON)
+    started = recorded(lock=lock.id).start
+    Records(database).start(started)
+    Records(database).finish(started.id, end)
+    database.dispose()
+    paths = [LocalStore(old / "blobs").path(one.digest) for one in (blob, lost)]
+    flip(paths[0])
+    paths[1].unlink()
+    damaged = said(4, "old", "backup", tmp_path / "backup")["damaged"]
+    steps = {one["where"].rpartition(":")[2]: one["next"] for one in damaged}
+    assert all(RUN_AGAIN in steps[path.name] for path in paths)
+    assert "publish the file again" in steps[lock.harness.digest.rpartition(":")[2]]
 
 
 def test_the_one_fault_of_a_database_is_one_error_without_a_list(said: Said, tmp_path: Path) -> None:

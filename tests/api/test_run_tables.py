@@ -389,7 +389,11 @@ def test_a_repetition_says_how_closely_figures_are_known(capsys: pytest.CaptureF
 def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     repetition = repeat(lambda _: run(), {}, 1)
     print_repetition(repetition, LOCK)
-    assert "[-, -]" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "[-, -]" in shown
+    assert "-: too few runs to tell how much runs differ; 6 are the fewest (--repeat 6)" in shown
+    print_repetition(repeat(lambda _: run(), {}, 6), LOCK)
+    assert "too few runs" not in capsys.readouterr().out
     assert repetition_document(repetition)["metrics"][1]["width"] is None
 
 

@@ -17,6 +17,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.claims import judge_claims
 from benchlock.evaluator.comparing import compare_runs, interleave
+from benchlock.evaluator.evidence.status import EvidenceStatus
 from benchlock.evaluator.records.calls import calls_document
 from benchlock.evaluator.records.documents import decode_run, encode_run
 from benchlock.evaluator.records.predictions import Agreed
@@ -95,6 +96,12 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
     assert [found["self_reported"] for found in wire["end"]["details"][CALLS]["undisturbed"]] == [True]
     full = run_document(run, full=True)["details"][CALLS]["undisturbed"]
     assert [found["self_reported"] for found in full] == [True]
+
+
+def test_a_remote_client_knows_what_is_known_of_the_evidence_here() -> None:
+    status = EvidenceStatus("unverified", ("a blob is missing",), damaged=True, self_reported=("top1",))
+    run = dataclasses.replace(marked("latency_p50"), evidence=status)
+    assert run_of(run_on_wire(run)).evidence == status
 
 
 def test_tables_say_it_beside_the_figure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,4 +104,5 @@ def test_a_trigger_that_was_dropped_is_noticed(database: Engine) -> None:
         on = "" if connection.dialect.name == "sqlite" else f" ON {limits.table}"
         connection.execute(text(f"DROP TRIGGER {name}{on}"))
         assert missing(connection, text_limits()) == (name,)
-    assert any(f"the trigger {name} is missing or changed" in str(one) for one in check(database).damaged)
+    (found,) = [str(one) for one in check(database).damaged if name in str(one)]
+    assert f"the trigger {name} is missing" in found

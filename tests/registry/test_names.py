@@ -1,8 +1,13 @@
 """Names, kinds and references."""
 
+from types import ModuleType
+
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry import answerable, metrics, names
+from benchlock.registry.importing import leftovers
+from benchlock.registry.inspection import ports
 from benchlock.registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
 from benchlock.registry.versions import parse_version
 
@@ -82,3 +87,14 @@ def test_references_sort_by_kind_name_and_version() -> None:
     texts = ["dataset/b@1.0.0", "model/a@1.9.0", "model/a@1.10.0-rc.1", "model/a@1.10.0", "model/b@0.1.0"]
     assert [str(one) for one in sorted(map(parse_reference, reversed(texts)))] == texts
     assert Reference("model", Name("a"), parse_version("1.0.0")) != "model/a@1.0.0"
+
+
+@pytest.mark.parametrize("module", [metrics, answerable, ports, leftovers])
+def test_an_unknown_word_is_compared_by_its_first_characters_alone(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = list[str]()
+    monkeypatch.setattr(names, "get_close_matches", lambda word, *_, **__: compared.append(word))
+    assert not hasattr(module, "get_close_matches")
+    module.find_close("x" * 1000, ["y"])
+    assert compared == ["x" * 60]

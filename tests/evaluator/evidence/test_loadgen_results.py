@@ -8,19 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.local import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.loadgen_results import check_results, check_samples, check_verdict
 from benchlock.evaluator.evidence.phases import PERFORMANCE, PhaseReader
 from benchlock.evaluator.harness.account import describe_phase
-from benchlock.evaluator.harness.loadgen_log import SEPARATOR, read_log
+from benchlock.evaluator.harness.loadgen_log import SEPARATOR, Log, read_log
 from benchlock.evaluator.runner.trust import InvalidLoadError
 from benchlock.registry.lockfile import dump
 from benchlock.registry.manifests.identity import content
-from tests.support.evidence import CURRENT, IDX, make_run
+from tests.support.evidence import CURRENT, IDX, QUERIES, make_run, single_stream_results
 from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
 from tests.support.variants import variant
 
@@ -96,8 +98,50 @@ def test_a_real_log_agrees_with_its_samples(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "key", "value"), [one for one in results() if one[1] != "early_stopping_result"])
 def test_a_result_that_is_removed_or_edited_is_refused(name: str, key: str, value: Any, tmp_path: Path) -> None:  # noqa: ANN401 - JSON
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match=r"LoadGen|log of the performance phase are malformed"):
         read(tmp_path, name, change_log(real(name), {key: value}))
+
+
+def queried(name: str) -> tuple[Changes, dict[str, Any]]:
+    """Return the results that LoadGen logs of valid queries of ``multi_stream`` or ``offline``, and their samples."""
+    before = np.full(QUERIES, 2000, np.int64)
+    latency = 1_000_000 + 1000 * (np.arange(QUERIES, dtype=np.int64) * 37 % QUERIES)
+    end = np.cumsum(before + latency)
+    start = end - before - latency
+    columns = {"start_ns": start, "end_ns": end, "before_ns": before, "latency_ns": latency, "index": start}
+    if name == "offline":
+        whole = int(end[-1])
+        found = single_stream_results(np.full(QUERIES, whole), start)
+        found |= {"result_query_count": 1, "result_samples_per_second": QUERIES * 1e9 / whole}
+    else:
+        found = single_stream_results(before + latency, start)
+        found |= {
+            key.replace("latency_ns", "per_query_latency_ns" if "percentile" in key else "query_latency_ns"): value
+            for key, value in found.items()
+            if key.endswith("latency_ns")
+        }
+    unknown = ("result_qps_", "early_stopping_latency_ss", *(("early_stopping_latency",) if name == "offline" else ()))
+    return {key: value for key, value in found.items() if not key.startswith(unknown)}, columns
+
+
+@pytest.mark.parametrize("name", ["multi_stream", "offline"])
+def test_forged_results_of_the_other_scenarios_are_refused(name: str) -> None:
+    results, columns = queried(name)
+
+    def check(results: Changes) -> None:
+        log = Log("6.0.17", valid=True, errors=(), settings={}, results=results)
+        check_verdict("log", log, name)
+        check_results("log", log, {"name": name})
+        check_samples("log", log, {"name": name}, columns)
+
+    check(results)
+    for key, value in results.items():
+        for forged in (
+            {**results, key: forge_value(f"{key}_ns", value)},
+            {one: other for one, other in results.items() if one != key},
+        ):
+            with pytest.raises((InvalidInputError, KeyError), match=f"LoadGen|{key}"):
+                check(forged)
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ BARS = {"hand": 0.9, "dataloader": 1.0, "tfdata": 1.0}
 METHOD = """\
 The same pictures (JPEG files made from a seed) go through decode, resize with antialiasing, crop and scale to a
 MobileNet v1 of width 0.25 with random weights in ONNX Runtime, a picture a call, on two processors. benchlock is the
-harness's pipeline phase in `offline`; the others are loops of calls, whose clock starts when the first pictures are
-there. In every round each is measured once, in a process of its own and in another order; a ratio is the median over
-rounds of benchlock's rate and the other's in the same round. tf.data decodes and resizes with its own kernels, so that
-its pixels differ. CPU is that of the process and its children while they work, benchlock's load and warm-up
-included: where other work shares the machine, it says more than the rates.
+harness's pipeline phase in `offline`; the others are loops of calls. The clock of the two loaders starts when they
+have prefetched pictures and stops when they have prefetched as many. In every round each is measured once, in a process
+of its own and in another order; a ratio is the median over rounds of benchlock's rate and the other's in the same
+round. tf.data decodes and resizes with its own kernels, so that its pixels differ. CPU is that of the process and its
+children while the clock runs: where other work shares the machine, it says more than the rates.
 """
 
 

@@ -3,18 +3,20 @@
 ``python -m benchmarks.piping.ways JSON``, with ``way``: ``benchlock`` is the harness's pipeline phase in ``offline``;
 ``hand`` are two threads in front of a loop of calls; ``dataloader`` is ``torch.utils.data.DataLoader`` with two
 processes; ``tfdata`` is ``tf.data`` with two threads. All call ONNX Runtime, a picture a call; all but the first give
-it one thread, which is what suits them best.
+it one thread, which is what suits them best. The CPU time of all is that from the first timed picture to the last.
 """
 
 import json
+import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,10 @@ from PIL import Image
 from benchmarks.timing import bare
 
 _SKIPPED = 8
-"""Pictures before the clock of the peers starts, so that the start of their processes and graphs does not count."""
+"""Pictures before the clock of the loaders starts, so that the start of their processes and graphs does not count.
+
+As many follow when it stops: what was prefetched before it starts is then prefetched when it stops, too.
+"""
 
 _STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("decode", {"color": "RGB", "exif": "ignore"}),
@@ -38,7 +43,7 @@ Answer = dict[str, float]
 def benchlock(asked: Mapping[str, Any]) -> Answer:
     """Run the harness's pipeline phase."""
     from benchlock.evaluator.harness.job import Axes, Dataset, File, Input, Job, Model, Output, Seeds, Step  # noqa: PLC0415
-    from benchlock.evaluator.harness.performance import piped  # noqa: PLC0415
+    from benchlock.evaluator.harness.performance import piped, traffic  # noqa: PLC0415
     from benchlock.evaluator.harness.scenarios import Offline  # noqa: PLC0415
 
     steps = tuple(Step(name, arguments) for name, arguments in _STEPS)
@@ -50,12 +55,21 @@ def benchlock(asked: Mapping[str, Any]) -> Answer:
     dataset = Dataset("image-index", {"index": "index.csv", "samples": len(asked["pictures"])}, None)
     scenario = Offline(4, 1, asked["samples"], 0.0)
     job = Job(model, dataset, scenario, ("pipeline_throughput",), len(asked["cpus"]), Seeds(1, 2, 3), "cpu")
-    used = _cpu()
-    with tempfile.TemporaryDirectory() as output:
+    drive, spent = traffic.drive, 0.0
+
+    def measured_drive(*arguments: Any) -> Any:  # noqa: ANN401 - as the phase calls it
+        nonlocal spent
+        used = _cpu()
+        log = drive(*arguments)
+        spent = _cpu() - used
+        return log
+
+    # The phase's load and warm-up are not among its samples.
+    with tempfile.TemporaryDirectory() as output, patch.object(piped, "drive", measured_drive):
         report = piped.run(job, Path(asked["folder"]), Path(output))
     performance = report["performance"]
     samples = performance["samples"]
-    return {"rate": samples / performance["duration_s"], "cpu": (_cpu() - used) / samples}
+    return {"rate": samples / performance["duration_s"], "cpu": spent / samples}
 
 
 def hand(asked: Mapping[str, Any]) -> Answer:
@@ -107,26 +121,29 @@ def tfdata(asked: Mapping[str, Any]) -> Answer:
 
 def _paths(asked: Mapping[str, Any]) -> list[str]:
     paths = asked["pictures"]
-    return [paths[number % len(paths)] for number in range(asked["samples"] + _SKIPPED)]
+    return [paths[number % len(paths)] for number in range(asked["samples"] + 2 * _SKIPPED)]
 
 
 def _loop(asked: Mapping[str, Any], batches: Iterable[NDArray[Any]]) -> Answer:
-    """Call the model on each batch, and time all but the first ones."""
+    """Call the model on each batch, and time all but the first and the last ones."""
     call = bare.onnxruntime_call(asked["model"], "input", 1)
     coming: Iterator[NDArray[Any]] = iter(batches)
     for _ in range(_SKIPPED):
         call(next(coming))
     used, start = _cpu(), time.perf_counter()
-    for values in coming:
+    for values in islice(coming, asked["samples"]):
         call(values)
-    seconds = time.perf_counter() - start
-    return {"rate": asked["samples"] / seconds, "cpu": (_cpu() - used) / asked["samples"]}
+    seconds, spent = time.perf_counter() - start, _cpu() - used
+    return {"rate": asked["samples"] / seconds, "cpu": spent / asked["samples"]}
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    several = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in several)
+    """Return the CPU seconds of this process and of its children that still work."""
+    ticks = 0
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 WAYS: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {

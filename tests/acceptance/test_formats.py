@@ -362,11 +362,11 @@ def test_a_runtime_has_the_threads_that_it_is_given_and_they_are_recorded(
             assert found[str(count)]["runtime"] == [count - 1]
 
 
-def test_onnx_runtimes_idle_threads_sleep_where_others_prepare_samples(onnxruntime: Found) -> None:
+def test_onnx_runtimes_threads_sleep_and_preempt_no_others_that_prepare_samples(onnxruntime: Found) -> None:
     alone, two = (onnxruntime["threads, shared"][count] for count in ("1", "2"))
     assert alone["recorded"] == {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
     assert two["recorded"] == {"intra_op_num_threads": 2, "inter_op_num_threads": 1, "intra_op_allow_spinning": 0}
-    assert two["runtime"] == "0"
+    assert two["runtime"] == ["0", os.SCHED_OTHER, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """ONNX graphs in ONNX Runtime."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,8 @@ class OnnxRuntime:
             # Measured: spinning between calls, they take a third of what two threads decode of JPEGs beside them.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self.threads |= {"intra_op_allow_spinning": 0}
-        self._session = _session(path, options, place.device)
+        with _batch_scheduling(enabled=place.shared and hasattr(os, "SCHED_BATCH")):
+            self._session = _session(path, options, place.device)
         self.device = place.device if self._session.get_providers()[0] == _CUDA else CPU
         self.in_caller = self.device == CPU
         self._outputs = [port.name for port in model.outputs]
@@ -42,6 +46,26 @@ class OnnxRuntime:
 
 def load(folder: Path, model: Model, place: Place) -> OnnxRuntime:
     return OnnxRuntime(graph(folder, model), model, place)
+
+
+@contextmanager
+def _batch_scheduling(*, enabled: bool) -> Iterator[None]:
+    """Give the threads that start inside Linux's policy for batches, where the system allows it.
+
+    They then preempt no other thread when they wake up. Measured: ONNX Runtime's threads wake up some 15 times a call,
+    and beside threads that decode JPEGs this takes a tenth of the CPU time.
+    """
+    if not enabled:
+        yield
+        return
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setscheduler(0, policy, parameters)
 
 
 def _session(path: Path, options: Any, device: str) -> Any:  # noqa: ANN401 - ONNX Runtime has no types here

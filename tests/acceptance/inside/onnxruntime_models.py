@@ -1,5 +1,7 @@
 """ONNX graphs that lie in the folder already, as ``trying`` says."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,18 @@ def told(loaded: Any) -> list[int]:  # noqa: ANN401 - the harness's predictor
     return [options.intra_op_num_threads, options.inter_op_num_threads]
 
 
-def spinning(loaded: Any) -> str:  # noqa: ANN401 - as above
-    found: str = loaded._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
-    return found
+def beside_others(loaded: Any) -> list[Any]:  # noqa: ANN401 - as above
+    """Whether the session's threads spin, and the policies of the caller and of all threads."""
+    spinning = loaded._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
+    policies = [os.sched_getscheduler(int(thread.name)) for thread in Path("/proc/self/task").iterdir()]
+    return [spinning, os.sched_getscheduler(0), policies.count(os.SCHED_BATCH)]
 
 
 write(
     {
         "threads": threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=told),
         "threads, shared": threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=told, counts=[1], shared=True)
-        | threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=spinning, counts=[2], shared=True),
+        | threads(ONNX, "free.onnx", X, ["y"], FREE, runtime=beside_others, counts=[2], shared=True),
         "two": tried(ONNX, "two.onnx", TWO, ["whole", "sum"], PAIR),
         "an input left out": tried(ONNX, "two.onnx", TWO[:1], ["sum"], PAIR),
         "no output": tried(ONNX, "two.onnx", TWO, ["product"], PAIR),
